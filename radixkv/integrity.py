@@ -1,0 +1,135 @@
+"""The invariants I1 to I7 over tree, allocator, rows and events together, on sets of slots, never on sums."""
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from radixkv.events import Run, Runs, Stored, Trimmed, replay, runs_of
+from radixkv.tree import NodeInfo
+
+if TYPE_CHECKING:
+    from radixkv.cache import PrefixCache
+    from radixkv.request import Request
+
+SHOWN = 10
+
+
+def check_cache(cache: "PrefixCache") -> list[str]:
+    """One line for each broken invariant.
+
+    I1 partition, I2 sizes and I3 locks and I7 reach (in the tree), I4 liveness, I5 replay, I6 quiet.
+    """
+    nodes = list(cache.tree.walk())
+    return [
+        *cache.tree.check_integrity(),
+        *_partition(cache, nodes),
+        *_holders(cache),
+        *(line for request in cache._live.values() for line in _liveness(request, nodes)),
+        *_replay(cache, nodes),
+        *_quiet(cache),
+    ]
+
+
+def _partition(cache: "PrefixCache", nodes: list[NodeInfo]) -> Iterator[str]:
+    owners = {
+        "free": cache.allocator.free_slots().tolist(),
+        "tree": [slot for node in nodes for slot in node.slots.tolist()],
+        "private": np.flatnonzero((cache._holders > 0) & ~cache._is_retired).tolist(),
+        "retired": np.flatnonzero(cache._is_retired).tolist(),
+        "deferred": [slot for _, slots in cache._deferred for slot in slots.tolist()],
+    }
+    owned: Counter[int] = Counter()
+    for slots in owners.values():
+        owned.update(slots)
+    for slot in [slot for slot, count in owned.items() if count > 1][:SHOWN]:
+        yield f"I1 partition: slot {slot} belongs to {' and '.join(n for n, s in owners.items() if slot in s)}"
+    everything = set(range(cache.page_size, cache.num_slots + cache.page_size))
+    for word, slots in (
+        ("nobody's", everything - owned.keys()),
+        ("not in the pool", owned.keys() - everything),
+    ):
+        if slots:
+            yield f"I1 partition: slots {sorted(slots)[:SHOWN]} are {word}"
+
+
+def _holders(cache: "PrefixCache") -> Iterator[str]:
+    held: Counter[int] = Counter()
+    for request in cache._live.values():
+        held.update(request.table[request.shared : request.capacity].tolist())
+    said = {int(slot): int(cache._holders[slot]) for slot in np.flatnonzero(cache._holders)}
+    if held != said:
+        wrong = sorted(
+            slot for slot in held.keys() | said.keys() if held.get(slot, 0) != said.get(slot, 0)
+        )
+        yield f"I1 partition: rows and holder counts differ at slots {wrong[:SHOWN]}"
+    rows = [request.row for request in cache._live.values()]
+    if (
+        len(set(rows)) != len(rows)
+        or len(rows) + cache.req_to_token.free_size != cache.req_to_token.max_requests
+    ):
+        yield f"I1 partition: live rows {sorted(rows)} and {cache.req_to_token.free_size} free rows do not add up"
+
+
+def _liveness(request: "Request", nodes: list[NodeInfo]) -> Iterator[str]:
+    """The shared part of a row is one path of the tree: the same slots, under the same tokens."""
+    by_first_slot = {(node.parent_id, int(node.slots[0])): node for node in nodes}
+    at, parent = 0, 0
+    while at < request.shared:
+        node = by_first_slot.get((parent, int(request.table[at])))
+        if node is None or not _is_under(request, node, at):
+            yield f"I4 liveness: {request!r} names slot {request.table[at]} at {at}, the tree has other there"
+            return
+        at, parent = at + len(node.slots), node.id
+
+
+def _is_under(request: "Request", node: NodeInfo, at: int) -> bool:
+    end = at + len(node.slots)
+    return (
+        node.namespace == request.namespace
+        and end <= request.shared
+        and np.array_equal(node.slots, request.table[at:end])
+        and bool(np.all((node.codes == request.token_ids[at:end]) | (node.codes < 0)))
+    )
+
+
+def _replay(cache: "PrefixCache", nodes: Iterable[NodeInfo]) -> Iterator[str]:
+    resident = runs_of(nodes)
+    kept = cache.events.since(cache.events.compact_revision)
+    if cache.events.is_complete:
+        replayed = replay(kept)
+        missing, extra = resident.keys() - replayed.keys(), replayed.keys() - resident.keys()
+        if missing or extra:
+            yield f"I5 replay: runs {sorted(missing)[:SHOWN]} are missing, {sorted(extra)[:SHOWN]} are too many"
+    else:  # older runs are unknown to the log: only what it speaks of can be compared
+        stored = {event.change.run for event in kept if isinstance(event.change, Stored)}
+        speaks = [e for e in kept if not isinstance(e.change, Trimmed) or e.change.run in stored]
+        replayed = replay(speaks)
+        gone = replayed.keys() - resident.keys()
+        if gone:
+            yield f"I5 replay: runs {sorted(gone)[:SHOWN]} are in the log but not resident"
+    yield from _compare(replayed, resident)
+
+
+def _compare(replayed: Runs, resident: Runs) -> Iterator[str]:
+    for number in replayed.keys() & resident.keys():
+        if not _same(replayed[number], resident[number]):
+            yield f"I5 replay: run {number} is {replayed[number]} in the log and {resident[number]} in the tree"
+
+
+def _same(a: Run, b: Run) -> bool:
+    return (
+        (a.parent_run, a.parent_offset, a.namespace) == (b.parent_run, b.parent_offset, b.namespace)
+        and np.array_equal(a.codes, b.codes)
+    )  # fmt: skip
+
+
+def _quiet(cache: "PrefixCache") -> Iterator[str]:
+    if cache._live:
+        return
+    private = int(np.count_nonzero(cache._holders))
+    if cache.tree.protected_size or private:
+        yield (
+            f"I6 quiet: no live request, yet {cache.tree.protected_size} tokens are protected and {private} slots private"
+        )

@@ -1,0 +1,59 @@
+"""The request-to-token pool: row = request, column = position, value = slot."""
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radixkv.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    import torch
+
+Int32Array: TypeAlias = NDArray[np.int32]
+
+
+class ReqToTokenPool:
+    """`max_requests` rows of `max_context_len` int32 slots, on the host.
+
+    rows: (max_requests, max_context_len) int32. Memory is taken as rows fill, not at once.
+    """
+
+    def __init__(self, max_requests: int, max_context_len: int) -> None:
+        for name, value in (("max_requests", max_requests), ("max_context_len", max_context_len)):
+            if type(value) is not int or value < 1:
+                raise InvalidArgumentError(f"{name} is {value!r}; it takes an int of 1 or more")
+        self.max_requests = max_requests
+        self.max_context_len = max_context_len
+        self.rows: Int32Array = np.zeros((max_requests, max_context_len), np.int32)
+        self._free = list(range(max_requests - 1, -1, -1))
+
+    @property
+    def free_size(self) -> int:
+        """Rows nobody holds."""
+        return len(self._free)
+
+    def allocate(self) -> int | None:
+        """A free row, or None."""
+        return self._free.pop() if self._free else None
+
+    def free(self, row: int) -> None:
+        """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
+        if not 0 <= row < self.max_requests or row in self._free:
+            raise InvalidArgumentError(
+                f"row {row} is not held; rows are 0 to {self.max_requests - 1}"
+            )
+        self._free.append(row)
+
+    def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
+        """The first `width` slots of each row, (len(rows), width) int32 on `device`.
+
+        The copy goes through a fresh (on a GPU: pinned) buffer, so that a row may change while it is under way.
+        """
+        import torch
+
+        on_gpu = torch.device(device).type == "cuda"
+        staging = torch.empty((len(rows), width), dtype=torch.int32, pin_memory=on_gpu)
+        np.take(self.rows[:, :width], rows, axis=0, out=staging.numpy())
+        return staging.to(device, non_blocking=on_gpu)

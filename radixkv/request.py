@@ -1,0 +1,85 @@
+"""One request as the cache sees it."""
+
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from radixkv.memory import ReqToTokenPool
+from radixkv.tree import ContentSpan, Handle, Namespace
+from radixkv.tree.tokens import EMPTY, Int32Array
+
+State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
+
+
+@dataclass(slots=True)
+class RequestNumbers:
+    """Tokens. cached <= prompt always: what a resumed request finds of its own counts as resumed."""
+
+    prompt_tokens: int = 0
+    cached_tokens: int = 0
+    resumed_tokens: int = 0
+    published_tokens: int = 0
+
+
+class Request:
+    """A row of slots and who owns which part of it. Only `PrefixCache` changes it.
+
+    [0, shared)          the tree's slots, protected by `handle`
+    [shared, length)     the request's own slots, whose tokens are known
+    [length, capacity)   the request's own slots, reserved; at larger pages the rest of the last page
+
+    length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
+    """
+
+    def __init__(
+        self,
+        id: int,
+        pool: ReqToTokenPool,
+        namespace: Namespace,
+        content: tuple[ContentSpan, ...],
+        *,
+        store: bool,
+        priority: int,
+    ) -> None:
+        self.id = id
+        self.namespace = namespace
+        self.content = content
+        self.store = store
+        self.priority = priority
+        self.state: State = "running"
+        self.numbers = RequestNumbers()
+        self.row = -1
+        self.length = self.cached_len = self.shared = self.capacity = 0
+        self.handle: Handle | None = None
+        self.generation = 0  # of the weights and the tree that its K/V belongs to
+        self._pool = pool
+        self._tokens = EMPTY
+
+    @property
+    def slots(self) -> Int32Array:
+        """(length,) int32: the slot of each token, a view of the row; empty once the request has ended."""
+        return self.table[: self.length] if self.state == "running" else EMPTY
+
+    @property
+    def table(self) -> Int32Array:
+        """The whole row, reserved and unused positions included."""
+        return self._pool.rows[self.row]
+
+    @property
+    def token_ids(self) -> Int32Array:
+        """(length,) int32, read-only use."""
+        return self._tokens[: self.length]
+
+    def append(self, token_ids: Int32Array) -> None:
+        """Know more tokens. Amortised O(1) a token."""
+        end = self.length + len(token_ids)
+        if end > len(self._tokens):
+            grown = np.empty(max(end, 2 * self.length), np.int32)
+            grown[: self.length] = self.token_ids
+            self._tokens = grown
+        self._tokens[self.length : end] = token_ids
+        self.length = end
+
+    def __repr__(self) -> str:
+        return f"<Request {self.id} {self.state} length={self.length} cached={self.cached_len} shared={self.shared}>"

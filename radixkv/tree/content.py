@@ -1,0 +1,170 @@
+"""What placeholder tokens stand for: an image, a sound, anything whose tokens are all alike.
+
+A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a negative code,
+interned for the pair (content id, placeholder token) exactly, so that ids are compared in full and two prompts
+share a span only if it stands for the same content from its first token on:
+
+    tokens   [5, IMG, IMG,  6]       content  [(1, 2, id x)]
+    codes    [5,  -1,  -2,  6]       -1: first of (x, IMG)   -2: the rest of (x, IMG)
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from radixkv.errors import InvalidContentError
+from radixkv.tree.tokens import Int32Array
+
+# What a look-up gets for content that the tree has never stored: equal to no stored code.
+UNKNOWN = -(2**31)
+
+
+class ContentSpan(NamedTuple):
+    """`length` tokens from `start` on stand for the content named `id`, compared in full."""
+
+    start: int
+    length: int
+    id: bytes
+
+
+Content: TypeAlias = Sequence[ContentSpan | tuple[int, int, bytes]]
+_Pair: TypeAlias = tuple[bytes, int]
+
+
+class ContentTable:
+    """Interns (content id, placeholder token) pairs; forgets a pair when no stored code uses it.
+
+    Numbers are never used again, so a code that outlives its pair equals no later one.
+    """
+
+    def __init__(self) -> None:
+        self._number_of: dict[_Pair, int] = {}
+        self._pair_of: dict[int, _Pair] = {}
+        self._uses: dict[int, int] = {}
+        self._fresh: list[int] = []
+        self._next = 0
+
+    def __len__(self) -> int:
+        return len(self._pair_of)
+
+    def encode(self, token_ids: Int32Array, content: Content, *, intern: bool) -> Int32Array:
+        """The codes of a prompt; without spans `token_ids` itself.
+
+        intern: number unknown content, until `settle` asks what was stored; otherwise code it UNKNOWN.
+        Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
+        """
+        if not content:
+            return token_ids
+        codes = token_ids.copy()
+        for span in check_content(content, len(token_ids)):
+            run = codes[span.start : span.start + span.length]
+            for token in np.unique(run).tolist():
+                first, rest = self._codes((span.id, token), intern)
+                at = np.flatnonzero(token_ids[span.start : span.start + span.length] == token)
+                run[at] = rest
+                if at[0] == 0:
+                    run[0] = first
+        return codes
+
+    def _codes(self, pair: _Pair, intern: bool) -> tuple[int, int]:
+        number = self._number_of.get(pair)
+        if number is None:
+            if not intern:
+                return UNKNOWN, UNKNOWN
+            number = self._next
+            if 2 * number + 2 >= 2**31:
+                raise InvalidContentError("2**30 different contents were stored; reset the tree")
+            self._next += 1
+            self._fresh.append(number)
+            self._number_of[pair], self._pair_of[number] = number, pair
+        return -2 * number - 1, -2 * number - 2
+
+    def retain(self, codes: Int32Array) -> None:
+        """Count the content codes of a key that was stored."""
+        for number, count in _numbers(codes):
+            self._uses[number] = self._uses.get(number, 0) + count
+
+    def release(self, codes: Int32Array) -> None:
+        """Undo `retain` for codes that left the tree."""
+        for number, count in _numbers(codes):
+            self._uses[number] -= count
+            if not self._uses[number]:
+                del self._uses[number]
+                self._forget(number)
+
+    def settle(self) -> None:
+        """Forget what `encode` numbered and nobody retained since."""
+        for number in self._fresh:
+            if number not in self._uses:
+                self._forget(number)
+        self._fresh.clear()
+
+    def _forget(self, number: int) -> None:
+        pair = self._pair_of.pop(number, None)
+        if pair is not None:
+            del self._number_of[pair]
+
+    def uses(self) -> dict[int, int]:
+        """Stored codes by number, for integrity checks."""
+        return dict(self._uses)
+
+
+def _numbers(codes: Int32Array) -> Iterable[tuple[int, int]]:
+    inside = codes[codes < 0]
+    if not inside.size:
+        return ()
+    numbers, counts = np.unique((-inside - 1) // 2, return_counts=True)
+    return zip(numbers.tolist(), counts.tolist(), strict=True)
+
+
+def count_codes(keys: Iterable[Int32Array]) -> dict[int, int]:
+    """Content codes in `keys` by number."""
+    total: dict[int, int] = {}
+    for key in keys:
+        for number, count in _numbers(key):
+            total[number] = total.get(number, 0) + count
+    return total
+
+
+def check_content(content: Content, length: int) -> list[ContentSpan]:
+    """`content` as spans; raises InvalidContentError naming the first bad one."""
+    spans, end = [], 0
+    for at, item in enumerate(content):
+        span = _as_span(item, at)
+        if span.start < end or span.length < 1 or span.start + span.length > length:
+            raise InvalidContentError(
+                f"content[{at}] covers {span.start} to {span.start + span.length}; spans are in order, apart, "
+                f"not empty and inside the {length} tokens",
+                index=at,
+            )
+        spans.append(span)
+        end = span.start + span.length
+    return spans
+
+
+def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan:
+    try:
+        span = ContentSpan(*item)
+        good = (
+            isinstance(span.start, int)
+            and isinstance(span.length, int)
+            and isinstance(span.id, bytes)
+        )
+    except TypeError:
+        good = False
+    if not good:
+        raise InvalidContentError(
+            f"content[{at}] is {item!r}; it takes (start, length, id: bytes)", index=at
+        )
+    return span
+
+
+def cut_content(content: Content, length: int) -> tuple[ContentSpan, ...]:
+    """The spans of the first `length` tokens; a span across the cut keeps its beginning."""
+    spans = (ContentSpan(*item) for item in content)
+    return tuple(
+        ContentSpan(s.start, min(s.length, length - s.start), s.id)
+        for s in spans
+        if s.start < length
+    )

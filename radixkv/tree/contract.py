@@ -1,0 +1,269 @@
+"""The contract of the tree, held for every core by the same tests (`tests/unit/test_tree.py`)."""
+
+import os
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from importlib import import_module
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+
+from radixkv.errors import CoreUnavailableError, InvalidArgumentError
+from radixkv.tree.content import Content
+from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.tokens import Int32Array, TokenIds
+
+
+class Handle:
+    """A place in the tree, `length` tokens below the root of its namespace.
+
+    Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around it, and
+    keeps them cached while it is locked.
+    """
+
+    length: int
+
+
+class MatchResult(NamedTuple):
+    """length: tokens matched. slots: (length,) int32, a copy. handle: for `inc_lock_ref`."""
+
+    length: int
+    slots: Int32Array
+    handle: Handle
+
+
+class InsertResult(NamedTuple):
+    """prefix_length: tokens that were there. slots: (prefix_length,) int32, the tree's. handle: the whole key."""
+
+    prefix_length: int
+    slots: Int32Array
+    handle: Handle
+
+
+class NodeInfo(NamedTuple):
+    """A node as `walk` shows it. `codes` are token ids, or negative inside content spans."""
+
+    id: int
+    parent_id: int  # 0: a child of its namespace's root
+    namespace: Namespace
+    start: int  # tokens above it
+    codes: Int32Array
+    slots: Int32Array
+    lock_ref: int
+    recency: int
+    hit_count: int
+    priority: int
+    is_leaf: bool
+    run: int
+    run_offset: int
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """Tokens became cached: run `run` continues `parent_run` after its first `parent_offset` tokens.
+
+    parent_run 0: it starts at the root of `namespace`. codes: (n,) int32, token ids or, inside content spans,
+    negative numbers that name the content within this epoch.
+    """
+
+    run: int
+    parent_run: int
+    parent_offset: int
+    codes: Int32Array
+    namespace: Namespace
+
+
+@dataclass(frozen=True, slots=True)
+class Trimmed:
+    """Run `run` kept its first `keep` tokens; 0: it is gone."""
+
+    run: int
+    keep: int
+
+
+Change: TypeAlias = Stored | Trimmed
+
+
+class RadixTree:
+    """A radix tree over token ids whose nodes hold the slots of their tokens.
+
+    page_size: keys are shared and evicted in whole pages of that many tokens.
+    policy: what is evicted first, see `radixkv.tree.POLICIES`.
+    core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands in for None.
+    Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a native
+    core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock around it.
+
+    >>> tree = RadixTree()
+    >>> tree.insert([1, 2, 3], [11, 12, 13]).prefix_length
+    0
+    >>> tree.match_prefix([1, 2, 9]).slots.tolist()
+    [11, 12]
+    """
+
+    page_size: int
+    policy: str
+    core: str
+    epoch: int
+
+    def __new__(
+        cls, page_size: int = 1, policy: str = "lru", core: str | None = None
+    ) -> "RadixTree":
+        if cls is RadixTree:
+            cls = load_core(core)
+        return super().__new__(cls)
+
+    def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
+        """See the class."""
+
+    def match_prefix(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> MatchResult:
+        """Longest cached prefix of `token_ids`, rounded down to whole pages.
+
+        Never changes the tree's shape. Refreshes the recency of the nodes matched whole; a node matched in
+        part keeps its own. The slots stay valid only while the handle is locked.
+
+        Cost: O(length) compares, O(nodes on the path) look-ups.
+        token_ids: (n,) int32, n >= 0, ids >= 0. content: what placeholder tokens stand for, spans
+        (start, length, id: bytes). Raises InvalidTokensError, InvalidContentError.
+        """
+        raise NotImplementedError
+
+    def probe(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> int:
+        """Tokens that `match_prefix` would match; changes nothing at all."""
+        raise NotImplementedError
+
+    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
+        """`probe` of each prompt, in order; a bad prompt raises before any answer."""
+        raise NotImplementedError
+
+    def inc_lock_ref(self, handle: Handle) -> None:
+        """Protect exactly the handle's tokens from eviction, once more.
+
+        A handle that ends inside a node splits it there; then the path of the head is refreshed (the rest
+        keeps its recency). Cost: O(nodes on the path).
+        Raises StaleHandleError for a handle of another tree, another epoch or evicted tokens.
+        """
+        raise NotImplementedError
+
+    def dec_lock_ref(self, handle: Handle) -> None:
+        """Undo one `inc_lock_ref`; refreshes nothing. Raises NotLockedError, StaleHandleError."""
+        raise NotImplementedError
+
+    def insert(
+        self,
+        token_ids: TokenIds,
+        slots: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        priority: int = 0,
+        chunked: bool = False,
+    ) -> InsertResult:
+        """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
+
+        Frees nothing: the caller points its row at the returned slots first and frees its duplicates,
+        slots[:prefix_length], after. Refreshes the path; priorities on it rise to `priority`.
+        chunked: more of this key is coming, so the path's hit counts wait for the last insert.
+
+        Cost: O(length) compares and copies. slots: (n,) int32, one a token.
+        Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, and then nothing changed.
+        """
+        raise NotImplementedError
+
+    def evict(self, num_tokens: int) -> Int32Array:
+        """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up first.
+
+        Leaves first; the last victim is trimmed from its tail. Fewer if no more are evictable.
+        Returns (m,) int32. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
+        Raises InvalidArgumentError for a negative number.
+        """
+        raise NotImplementedError
+
+    def reset(self) -> Int32Array:
+        """Forget everything, locks included, and return all slots. Every handle becomes stale."""
+        raise NotImplementedError
+
+    @property
+    def evictable_size(self) -> int:
+        """Cached tokens under no lock."""
+        raise NotImplementedError
+
+    @property
+    def protected_size(self) -> int:
+        """Cached tokens under a lock."""
+        raise NotImplementedError
+
+    @property
+    def total_size(self) -> int:
+        """Cached tokens."""
+        return self.evictable_size + self.protected_size
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, roots apart."""
+        raise NotImplementedError
+
+    def walk(self) -> Iterator[NodeInfo]:
+        """Every node, depth first, parents before children. Do not change the tree meanwhile."""
+        raise NotImplementedError
+
+    def track_changes(self) -> None:
+        """Begin to record what becomes cached and what is evicted; `take_changes` must follow regularly."""
+        raise NotImplementedError
+
+    def take_changes(self) -> list[Change]:
+        """What changed since the last call, in order; a split is no change. Empty unless tracked."""
+        raise NotImplementedError
+
+    def check_integrity(self) -> list[str]:
+        """One line for each broken invariant; walks everything. Empty when all is well."""
+        raise NotImplementedError
+
+    def all_slots(self) -> Int32Array:
+        """(total_size,) int32: the slots of every cached token, in `walk` order."""
+        return np.concatenate([np.empty(0, np.int32), *(node.slots for node in self.walk())])
+
+    def format(self, max_nodes: int = 200) -> str:
+        """The tree for a person: a line a node, indented by depth (to a point), at most `max_nodes`."""
+        from radixkv.tree.show import format_tree
+
+        return format_tree(self, max_nodes)
+
+    def __repr__(self) -> str:
+        return (
+            f"<RadixTree {self.core} page_size={self.page_size} policy={self.policy} nodes={self.num_nodes} "
+            f"evictable={self.evictable_size} protected={self.protected_size}>"
+        )
+
+
+def load_core(core: str | None) -> type[RadixTree]:
+    """The class behind a core's name; None: RADIXKV_CORE, else native where it is built, else python."""
+    wanted = core or os.environ.get("RADIXKV_CORE") or None
+    if wanted not in (None, "native", "python"):
+        raise InvalidArgumentError(
+            f'core is {wanted!r}; it takes "native", "python" or None', core=wanted
+        )
+    if wanted != "python":
+        native = _native_core()
+        if native is not None:
+            return native
+        if wanted == "native":
+            raise CoreUnavailableError(
+                "the native core is not built here: install a C++20 compiler and reinstall, or use "
+                'core="python"'
+            )
+    from radixkv.tree.python_core import PythonRadixTree
+
+    return PythonRadixTree
+
+
+def _native_core() -> type[RadixTree] | None:
+    try:
+        module = import_module("radixkv.tree.native_core")
+    except ImportError:
+        return None
+    core: type[RadixTree] = module.NativeRadixTree
+    return core

@@ -1,0 +1,470 @@
+"""The readable core: plain nodes, NumPy runs, a sorted dict of evictable leaves.
+
+    root of a namespace
+      └─ [1 2 3]          head: new after a split, takes the first tokens
+           ├─ [4 5 6]     tail: keeps the identity of the node that was split
+           └─ [7 8]
+
+A handle is (node, length). Splits only ever put heads above a node, so the node that ends at `length` is found
+by climbing from the handle's node. Recency is a counter: a touched path is numbered from its leaf up, so a node
+is never newer than its parent and under LRU the oldest evictable node is always a leaf.
+"""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from sortedcontainers import SortedDict
+
+from radixkv.errors import (
+    InvalidArgumentError,
+    InvalidSlotsError,
+    NotLockedError,
+    StaleHandleError,
+)
+from radixkv.tree.content import Content, ContentTable
+from radixkv.tree.contract import (
+    Change,
+    Handle,
+    InsertResult,
+    MatchResult,
+    NodeInfo,
+    RadixTree,
+    Stored,
+    Trimmed,
+)
+from radixkv.tree.integrity import check_tree
+from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.policies import get_policy
+from radixkv.tree.tokens import EMPTY, Int32Array, TokenIds, as_slots, as_token_ids
+
+
+class Node:
+    """A run of tokens with their slots. A root has no tokens and no parent.
+
+    key: int32 codes as bytes, so that a whole edge is compared by one memcmp. After a trim it may run on
+    behind the last slot: only `codes` counts.
+    """
+
+    __slots__ = (
+        "children", "created", "end", "hit_count", "id", "key", "lock_ref", "order_key", "parent",
+        "priority", "recency", "run", "run_offset", "slots",
+    )  # fmt: skip
+
+    def __init__(self, id: int, parent: "Node | None", key: bytes, slots: Int32Array) -> None:
+        self.id = id
+        self.parent = parent
+        self.key = key
+        self.slots = slots
+        self.end = len(slots) + (
+            parent.end if parent else 0
+        )  # tokens from the root to its last one
+        self.children: dict[bytes, Node] = {}
+        self.lock_ref = 0
+        self.recency = self.created = self.hit_count = self.priority = 0
+        self.run = self.run_offset = 0
+        self.order_key: tuple[int, ...] | None = None  # its place among the evictable leaves
+
+    @property
+    def start(self) -> int:
+        return self.end - len(self.slots)
+
+    @property
+    def codes(self) -> Int32Array:
+        return np.frombuffer(self.key, np.int32, len(self.slots))
+
+    @property
+    def is_alive(self) -> bool:
+        return self.end > 0
+
+
+class Root(Node):
+    """The top of one namespace; it goes with its last child."""
+
+    __slots__ = ("namespace",)
+
+    def __init__(self, namespace: Namespace) -> None:
+        super().__init__(0, None, b"", EMPTY)
+        self.namespace = namespace
+
+
+class PythonHandle(Handle):
+    """See `Handle`. `node` is None for a length of 0."""
+
+    __slots__ = ("_epoch", "_locks", "_node", "_tree", "length")
+
+    def __init__(self, tree: "PythonRadixTree", node: Node | None, length: int) -> None:
+        self._tree = tree
+        self._epoch = tree.epoch
+        self._node = node
+        self._locks = 0
+        self.length = length
+
+
+class PythonRadixTree(RadixTree):
+    """See `RadixTree`."""
+
+    core = "python"
+
+    def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
+        if type(page_size) is not int or page_size < 1:
+            raise InvalidArgumentError(f"page_size is {page_size!r}; it takes an int of 1 or more")
+        self.page_size = page_size
+        self.policy = policy
+        self._order_of = get_policy(policy)
+        self.epoch = 0
+        self._changes: list[Change] | None = None
+        self._clear()
+
+    def _clear(self) -> None:
+        self.epoch += 1
+        self._roots: dict[Namespace, Root] = {}
+        self._leaves: SortedDict[tuple[int, ...], Node] = (
+            SortedDict()
+        )  # evictable, next victim first
+        self._locked: dict[PythonHandle, int] = {}
+        self._content = ContentTable()
+        self._evictable = self._protected = self._num_nodes = 0
+        self._ticks = self._runs = self._ids = 0
+
+    # ---- looking ----
+
+    def match_prefix(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> MatchResult:
+        path, partial, length = self._walk_down(self._encode(token_ids, content), namespace)
+        self._refresh(path)
+        nodes = path if partial is None else [*path, partial]
+        slots = _concat([node.slots for node in nodes])[:length]
+        return MatchResult(length, slots, PythonHandle(self, nodes[-1] if nodes else None, length))
+
+    def probe(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> int:
+        return self._walk_down(self._encode(token_ids, content), namespace)[2]
+
+    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
+        keys = [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(prompts)]
+        return [self._walk_down(key, namespace)[2] for key in keys]
+
+    def _encode(self, token_ids: TokenIds, content: Content, *, intern: bool = False) -> Int32Array:
+        return self._content.encode(as_token_ids(token_ids), content, intern=intern)
+
+    def _page(self, key: bytes) -> bytes:
+        """What an edge is found by: the first page of its key."""
+        return key[: self.page_size * 4]
+
+    def _walk_down(
+        self, codes: Int32Array, namespace: Namespace
+    ) -> tuple[list[Node], Node | None, int]:
+        """The nodes matched whole, the one matched in part, and the tokens matched."""
+        key, page, at = codes.tobytes(), self.page_size * 4, 0
+        path: list[Node] = []
+        node: Node | None = self._roots.get(namespace)
+        while node is not None and at + page <= len(key):
+            node = node.children.get(key[at : at + page])
+            if node is None:
+                break
+            if not key.startswith(node.key, at):
+                common = self._common(node.codes, codes[at // 4 :])
+                if common < len(node.slots):
+                    return path, node, at // 4 + common
+            path.append(node)
+            at += len(node.slots) * 4
+        return path, None, at // 4
+
+    def _common(self, a: Int32Array, b: Int32Array) -> int:
+        """Leading tokens in whole pages that are equal."""
+        n = min(len(a), len(b))
+        differ = a[:n] != b[:n]
+        same = int(differ.argmax()) if differ.any() else n
+        return same - same % self.page_size
+
+    # ---- recency and the order of eviction ----
+
+    def _refresh(self, path: Sequence[Node]) -> None:
+        for node in reversed(path):
+            self._ticks += 1
+            node.recency = self._ticks
+        if path:
+            self._place(path[-1])  # the others have children and so no place
+
+    def _place(self, node: Node) -> None:
+        """Put a node where it belongs among the evictable leaves, or take it out."""
+        if node.order_key is not None:
+            del self._leaves[node.order_key]
+            node.order_key = None
+        if node.parent is not None and not node.children and not node.lock_ref:
+            node.order_key = (*self._order_of(node), node.id)
+            self._leaves[node.order_key] = node
+
+    # ---- locks ----
+
+    def inc_lock_ref(self, handle: Handle) -> None:
+        own, node = self._resolve(handle)
+        if node is not None and own.length < node.end:
+            node = self._split(node, own.length - node.start)
+            self._refresh(_path_to(node))
+        own._node = node
+        own._locks += 1
+        self._locked[own] = own._locks
+        self._add_lock(node, 1)
+
+    def dec_lock_ref(self, handle: Handle) -> None:
+        own, node = self._resolve(handle)
+        if not own._locks:
+            raise NotLockedError("the handle is not locked; inc_lock_ref comes first")
+        own._locks -= 1
+        self._locked[own] = own._locks
+        if not own._locks:
+            del self._locked[own]
+        self._add_lock(node, -1)
+
+    def _add_lock(self, node: Node | None, step: int) -> None:
+        while node is not None and node.parent is not None:
+            was_free = node.lock_ref == 0
+            node.lock_ref += step
+            if was_free or node.lock_ref == 0:
+                moved = len(node.slots) if was_free else -len(node.slots)
+                self._protected += moved
+                self._evictable -= moved
+                self._place(node)
+            node = node.parent
+
+    def _resolve(self, handle: Handle) -> tuple[PythonHandle, Node | None]:
+        """The handle and the node that holds its last token; refuses what is not ours or not there."""
+        if not isinstance(handle, PythonHandle) or handle._tree is not self:
+            raise StaleHandleError("the handle belongs to another tree")
+        if handle._epoch != self.epoch:
+            raise StaleHandleError(
+                f"the handle is of epoch {handle._epoch}, the tree is in epoch {self.epoch}; match again",
+                epoch=self.epoch,
+            )
+        node = handle._node
+        if node is None:
+            return handle, None
+        if not node.is_alive or node.end < handle.length:
+            raise StaleHandleError(
+                "the handle's tokens were evicted; match again", length=handle.length
+            )
+        while node.start >= handle.length and node.parent is not None:
+            node = node.parent
+        return handle, node
+
+    # ---- changing ----
+
+    def insert(
+        self,
+        token_ids: TokenIds,
+        slots: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        priority: int = 0,
+        chunked: bool = False,
+    ) -> InsertResult:
+        tokens, own_slots = as_token_ids(token_ids), as_slots(slots)
+        if len(tokens) != len(own_slots):
+            raise InvalidSlotsError(
+                f"{len(tokens)} token_ids came with {len(own_slots)} slots; they go one to one",
+                token_ids=len(tokens),
+                slots=len(own_slots),
+            )
+        key = self._content.encode(tokens, content, intern=True)
+        key = key[: len(key) - len(key) % self.page_size]
+        path, partial, length = self._walk_down(key, namespace)
+        found = _concat([node.slots for node in (*path, partial) if node is not None])[:length]
+        if partial is not None:
+            path.append(self._split(partial, length - partial.start))
+        if length < len(key):
+            path.append(
+                self._add_leaf(path, namespace, key[length:], own_slots[length : len(key)].copy())
+            )
+        self._content.settle()
+        self._touch_inserted(path, priority, hit=not chunked)
+        return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
+
+    def _add_leaf(
+        self, path: list[Node], namespace: Namespace, codes: Int32Array, slots: Int32Array
+    ) -> Node:
+        parent = path[-1] if path else self._root_of(namespace)
+        self._ids += 1
+        self._runs += 1
+        leaf = Node(self._ids, parent, codes.tobytes(), slots)
+        leaf.run, leaf.created = self._runs, self._ticks
+        parent.children[self._page(leaf.key)] = leaf
+        self._evictable += len(slots)
+        self._num_nodes += 1
+        self._content.retain(codes)
+        self._place(parent)
+        if self._changes is not None:
+            above = parent.run_offset + len(parent.slots)
+            self._changes.append(Stored(leaf.run, parent.run, above, leaf.codes, namespace))
+        return leaf
+
+    def _root_of(self, namespace: Namespace) -> Root:
+        if namespace not in self._roots:
+            self._roots[namespace] = Root(namespace)
+        return self._roots[namespace]
+
+    def _touch_inserted(self, path: list[Node], priority: int, *, hit: bool) -> None:
+        for node in path:
+            node.priority = max(node.priority, priority)
+            node.hit_count += hit
+        self._refresh(path)
+
+    def _split(self, node: Node, at: int) -> Node:
+        """Cut `node` after `at` of its tokens; returns the new head, which the node now hangs under."""
+        assert node.parent is not None and 0 < at < len(node.slots)
+        self._ids += 1
+        head = Node(self._ids, node.parent, node.key[: at * 4], node.slots[:at].copy())
+        head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
+        head.recency, head.created = node.recency, node.created
+        head.run, head.run_offset = node.run, node.run_offset
+        node.parent.children[self._page(head.key)] = head
+        node.key, node.slots = node.key[at * 4 :], node.slots[at:].copy()
+        node.run_offset += at
+        node.parent = head
+        head.children[self._page(node.key)] = node
+        self._num_nodes += 1
+        return head
+
+    def evict(self, num_tokens: int) -> Int32Array:
+        if num_tokens < 0:
+            raise InvalidArgumentError(f"num_tokens is {num_tokens}; it takes 0 or more")
+        left = -(-num_tokens // self.page_size) * self.page_size
+        freed: list[Int32Array] = []
+        while left > 0 and self._leaves:
+            victim = self._leaves.peekitem(0)[1]
+            count = min(left, len(victim.slots))
+            freed.append(self._trim(victim, count))
+            left -= count
+        return _concat(freed)
+
+    def _trim(self, node: Node, count: int) -> Int32Array:
+        """Drop the last `count` tokens of an evictable leaf, and the leaf with its last one."""
+        keep = len(node.slots) - count
+        slots = node.slots[keep:]
+        self._evictable -= count
+        self._content.release(node.codes[keep:])
+        if self._changes is not None:
+            self._changes.append(Trimmed(node.run, node.run_offset + keep))
+        if keep:
+            node.slots = node.slots[:keep]
+            node.end -= count
+            if len(node.key) > 8 * keep:  # copied when half is gone: O(1) a trimmed token over time
+                node.key, node.slots = node.key[: keep * 4], node.slots.copy()
+        else:
+            self._remove(node)
+        return slots
+
+    def _remove(self, node: Node) -> None:
+        assert node.parent is not None and node.order_key is not None
+        del self._leaves[node.order_key]
+        parent, node.parent, node.order_key = node.parent, None, None
+        del parent.children[self._page(node.key)]
+        self._num_nodes -= 1
+        node.end = 0
+        self._place(parent)
+        if isinstance(parent, Root) and not parent.children:
+            del self._roots[parent.namespace]
+
+    def reset(self) -> Int32Array:
+        slots = self.all_slots()
+        self._clear()
+        if self._changes is not None:
+            self._changes.clear()
+        return slots
+
+    # ---- sizes, changes, inspection ----
+
+    @property
+    def evictable_size(self) -> int:
+        return self._evictable
+
+    @property
+    def protected_size(self) -> int:
+        return self._protected
+
+    @property
+    def num_nodes(self) -> int:
+        return self._num_nodes
+
+    def track_changes(self) -> None:
+        if self._changes is None:
+            self._changes = []
+
+    def take_changes(self) -> list[Change]:
+        taken, self._changes = self._changes or [], None if self._changes is None else []
+        return taken
+
+    def walk(self) -> Iterator[NodeInfo]:
+        for namespace, node in self._walk_nodes():
+            parent = node.parent
+            yield NodeInfo(
+                node.id, parent.id if parent else 0, namespace, node.start, node.codes, node.slots, node.lock_ref,
+                node.recency, node.hit_count, node.priority, not node.children, node.run, node.run_offset,
+            )  # fmt: skip
+
+    def _walk_nodes(self) -> Iterator[tuple[Namespace, Node]]:
+        for namespace, root in self._roots.items():
+            stack = list(reversed(root.children.values()))
+            while stack:
+                node = stack.pop()
+                yield namespace, node
+                stack.extend(reversed(node.children.values()))
+
+    def check_integrity(self) -> list[str]:
+        return check_tree(self)
+
+    # ---- pickling: flat, so that depth costs no recursion; locks and handles stay behind ----
+
+    def __getstate__(self) -> dict[str, Any]:
+        fields = ("hit_count", "priority", "recency", "created", "run", "run_offset")
+        nodes = [
+            (
+                space,
+                node.id,
+                node.parent and node.parent.id,
+                node.key,
+                node.slots,
+                [getattr(node, f) for f in fields],
+            )
+            for space, node in self._walk_nodes()
+        ]
+        counters = (self._ticks, self._runs, self._ids)
+        return {
+            "made": (self.page_size, self.policy),
+            "nodes": nodes,
+            "counters": counters,
+            "content": self._content,
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(*state["made"])  # type: ignore[misc]
+        by_id: dict[int, Node] = {}
+        for space, id_, parent_id, key, slots, values in state["nodes"]:
+            parent = by_id.get(parent_id) or self._root_of(space)
+            node = by_id[id_] = Node(id_, parent, key, slots)
+            node.hit_count, node.priority, node.recency, node.created, node.run, node.run_offset = (
+                values
+            )
+            parent.children[self._page(key)] = node
+            self._evictable += len(slots)
+            self._num_nodes += 1
+        for node in by_id.values():
+            self._place(node)
+        self._ticks, self._runs, self._ids = state["counters"]
+        self._content = state["content"]
+
+
+def _path_to(node: Node) -> list[Node]:
+    path = []
+    while node.parent is not None:
+        path.append(node)
+        node = node.parent
+    return path[::-1]
+
+
+def _concat(parts: list[Int32Array]) -> Int32Array:
+    return np.concatenate(parts) if parts else np.empty(0, np.int32)

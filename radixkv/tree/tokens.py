@@ -1,0 +1,91 @@
+"""Token ids and slots as int32 arrays, whatever the caller has."""
+
+from array import array
+from collections.abc import Sequence
+from typing import Any, NoReturn, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radixkv.errors import InvalidSlotsError, InvalidTokensError
+
+Int32Array: TypeAlias = NDArray[np.int32]
+# Also any CPU tensor: whatever NumPy can read through the array protocol.
+TokenIds: TypeAlias = (
+    "Sequence[int] | bytes | bytearray | memoryview | array[int] | NDArray[Any] | Any"
+)
+
+INT32_MAX = 2**31 - 1
+EMPTY: Int32Array = np.empty(0, np.int32)
+EMPTY.flags.writeable = False
+
+
+def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
+    """`values` as int32 of shape (n,), every id from 0 to 2**31 - 1.
+
+    int32 buffers are read in place; `bytes` are little-endian int32; other integers are converted.
+    Raises InvalidTokensError naming the first bad position.
+    """
+    return _as_int32(values, name, InvalidTokensError)
+
+
+def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
+    """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`."""
+    return _as_int32(values, name, InvalidSlotsError)
+
+
+def _as_int32(
+    values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
+) -> Int32Array:
+    if isinstance(values, bytes | bytearray):
+        if len(values) % 4:
+            raise error(
+                f"{name} has {len(values)} bytes; int32 takes a multiple of 4", size=len(values)
+            )
+        values = np.frombuffer(values, "<i4")
+    out = _to_array(values, name, error)
+    if out.ndim != 1:
+        raise error(f"{name} has shape {out.shape}; it takes one dimension", shape=out.shape)
+    if not out.size:
+        return EMPTY
+    if out.dtype.kind not in "iu":
+        _name_bad_item(values, name, error, f"dtype {out.dtype}")
+    low, high = int(out.min()), int(out.max())
+    if low < 0 or high > INT32_MAX:
+        at = int(np.argmax((out < 0) | (out > INT32_MAX)))
+        raise error(
+            f"{name}[{at}] is {int(out[at])}; it takes 0 to 2**31 - 1", index=at, value=int(out[at])
+        )
+    return np.ascontiguousarray(out, np.int32)
+
+
+def _to_array(
+    values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
+) -> NDArray[Any]:
+    if isinstance(values, str) or not hasattr(values, "__len__"):
+        raise error(f"{name} is {type(values).__name__}; it takes a sequence of ints", value=values)
+    try:
+        return np.asarray(values)
+    except (ValueError, OverflowError, TypeError, RuntimeError):
+        _name_bad_item(values, name, error, "items that are no ints")
+
+
+def _name_bad_item(
+    values: Any,
+    name: str,
+    error: type[InvalidTokensError] | type[InvalidSlotsError],
+    otherwise: str,
+) -> NoReturn:
+    if isinstance(values, list | tuple):
+        for at, value in enumerate(values):
+            if not isinstance(value, int | np.integer):
+                raise error(
+                    f"{name}[{at}] is {value!r} ({type(value).__name__}); it takes an int from 0 to 2**31 - 1",
+                    index=at,
+                    value=value,
+                )
+            if not 0 <= value <= INT32_MAX:
+                raise error(
+                    f"{name}[{at}] is {value}; it takes 0 to 2**31 - 1", index=at, value=value
+                )
+    raise error(f"{name} has {otherwise}; it takes int32")
