@@ -8,11 +8,10 @@ Every call happens whole or changes nothing that anyone holds, under one lock.
 """
 
 import threading
-from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, replace
 from functools import wraps
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
+from typing import Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar
 
 import numpy as np
 
@@ -26,9 +25,11 @@ from radixkv.errors import (
 )
 from radixkv.events import EventLog
 from radixkv.integrity import check_cache
+from radixkv.ledger import Fence, SlotLedger
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.request import Request, State
-from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
+from radixkv.stats import CacheStats, Totals
+from radixkv.tree import DEFAULT, Handle, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.tokens import EMPTY, Int32Array
 
@@ -36,13 +37,6 @@ DEFAULT_MAX_CONTEXT = 131_072
 
 P = ParamSpec("P")
 R = TypeVar("R")
-
-
-class Fence(Protocol):
-    """Work on the device that must be done before slots are handed out again, such as a torch.cuda.Event."""
-
-    def query(self) -> bool:
-        """Whether it is done."""
 
 
 class KVPool(Protocol):
@@ -53,7 +47,7 @@ class KVPool(Protocol):
 
 
 class Copies(NamedTuple):
-    """K/V to copy before the next forward, (n,) int32 each; empty where the cache copied by itself."""
+    """K/V to copy before the next forward, (n,) int32 each; empty where the cache copied it."""
 
     source: Int32Array
     target: Int32Array
@@ -67,49 +61,13 @@ class Forked(NamedTuple):
     target: Int32Array
 
 
-@dataclass(slots=True)
-class Totals:
-    """Tokens since the cache was made."""
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    resumed_tokens: int = 0
-    published_tokens: int = 0
-    evicted_tokens: int = 0
-    lookup_tokens: int = 0
-    hit_tokens: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """One moment. Sizes are tokens: free + allocated + evictable + protected + waiting = num_slots."""
-
-    num_slots: int
-    free: int
-    allocated: int
-    evictable: int
-    protected: int
-    waiting: int
-    num_nodes: int
-    live_requests: int
-    prompt_tokens: int
-    cached_tokens: int
-    resumed_tokens: int
-    published_tokens: int
-    evicted_tokens: int
-    lookup_tokens: int
-    hit_tokens: int
-    epoch: int
-    revision: int
-
-
 def _atomic(
     method: Callable[Concatenate["PrefixCache", P], R],
 ) -> Callable[Concatenate["PrefixCache", P], R]:
     """Under the cache's lock, with what changed in the tree logged as one revision."""
 
     @wraps(method)
-    def locked(self: "PrefixCache", *args: P.args, **kwargs: P.kwargs) -> R:
+    def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
         with self._lock:
             try:
                 return method(self, *args, **kwargs)
@@ -122,9 +80,12 @@ def _atomic(
 class PrefixCache:
     """A prefix cache over `num_slots` slots. Thread-safe; nothing waits inside.
 
-    max_requests, max_context_len: rows and columns of `req_to_token` (131,072 or the pool, if that is smaller).
-    page_size, policy, core: see `RadixTree`. kv: the pool whose K/V `fork` and `rollback` copy by themselves.
-    max_cached_tokens: bounds what the tree keeps beside what is locked; a longer prompt keeps its beginning.
+    max_requests, max_context_len: rows and columns of `req_to_token` (131,072 or the pool, if that
+    is smaller).
+    page_size, policy, core: see `RadixTree`. kv: the pool whose K/V `fork` and `rollback` copy by
+    themselves.
+    max_cached_tokens: bounds what the tree keeps beside what is locked; a longer prompt keeps its
+    beginning.
     Raises InvalidArgumentError.
 
     >>> cache = PrefixCache(16)
@@ -147,6 +108,7 @@ class PrefixCache:
         max_cached_tokens: int | None = None,
     ) -> None:
         self.allocator = TokenToKVAllocator(num_slots, page_size)
+        self._ledger = SlotLedger(self.allocator)
         self.tree = RadixTree(page_size, policy, core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
@@ -166,11 +128,7 @@ class PrefixCache:
         self._lock = threading.RLock()
         self._live: dict[int, Request] = {}
         self._next_id = 1
-        self._generation = 0
-        # Requests that hold a slot outside the tree: 1, or more after a fork that may not publish or a reset.
-        self._holders = np.zeros(num_slots + page_size, np.int32)
-        self._is_retired = np.zeros(num_slots + page_size, np.bool_)
-        self._deferred: deque[tuple[Fence, Int32Array]] = deque()
+        self._generation = 0  # of the weights and the tree
 
     # ---- looking ----
 
@@ -235,11 +193,15 @@ class PrefixCache:
         priority: int = 0,
         resume: Request | None = None,
     ) -> Request | None:
-        """A request with slots for all of `token_ids`, of which `cached_len` have their K/V already.
+        """A request with slots for all of `token_ids`, of which `cached_len` have their K/V
+        already.
 
-        At most len - 1 tokens (or `max_cached`) are matched, so that something is computed and gives logits.
-        store: False keeps its tokens out of the tree for good. priority: for the policy of that name.
-        resume: a retracted request goes on, with its id, numbers, namespace, content, store and priority.
+        At most len - 1 tokens (or `max_cached`) are matched, so that something is computed and
+        gives logits.
+        store: False keeps its tokens out of the tree for good. priority: for the policy of that
+        name.
+        resume: a retracted request goes on, with its id, numbers, namespace, content, store and
+        priority.
         None: no room now, nothing taken.
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         StaleWeightsError, RequestEndedError.
@@ -324,7 +286,8 @@ class PrefixCache:
 
     @_atomic
     def reserve(self, request: Request, n: int) -> Int32Array | None:
-        """Slots, (n,) int32, for the next `n` tokens, whose ids `commit` brings later; as `extend` otherwise.
+        """Slots, (n,) int32, for the next `n` tokens, whose ids `commit` brings later; as `extend`
+        otherwise.
 
         Reserving again names the same slots first.
         """
@@ -332,12 +295,16 @@ class PrefixCache:
 
     @_atomic
     def commit(self, request: Request, token_ids: TokenIds) -> None:
-        """The ids of the next reserved tokens. Raises InvalidArgumentError for more than were reserved."""
+        """The ids of the next reserved tokens.
+
+        Raises InvalidArgumentError for more than were reserved.
+        """
         _check_running(request)
         tokens = as_token_ids(token_ids)
         if request.length + len(tokens) > request.capacity:
             raise InvalidArgumentError(
-                f"{len(tokens)} tokens are committed, {request.capacity - request.length} are reserved"
+                f"{len(tokens)} tokens are committed, "
+                f"{request.capacity - request.length} are reserved"
             )
         request.append(tokens)
 
@@ -358,7 +325,8 @@ class PrefixCache:
     def publish(self, request: Request, up_to: int, *, fence: Fence | None = None) -> None:
         """The first `up_to` tokens are computed: share their whole pages from now on. Idempotent.
 
-        Where someone else published the same tokens first, the row now names the tree's slots and the
+        Where someone else published the same tokens first, the row now names the tree's slots and
+        the
         request's duplicates are freed (behind `fence`).
         Raises InvalidArgumentError beyond `length`, RequestEndedError.
         """
@@ -370,7 +338,10 @@ class PrefixCache:
     def finish(
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
-        """Publish what is computed (all tokens, or the first `up_to`), then give everything back. Idempotent."""
+        """Publish what is computed (all tokens, or the first `up_to`), then give everything back.
+
+        Idempotent.
+        """
         if request.state != "running":
             return
         computed = request.length if up_to is None else _at_most(request.length, up_to=up_to)
@@ -379,7 +350,10 @@ class PrefixCache:
 
     @_atomic
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
-        """Give everything back and publish nothing more. Idempotent; None (never admitted) is fine."""
+        """Give everything back and publish nothing more.
+
+        Idempotent; None (never admitted) is fine.
+        """
         if request is not None:
             self._end(request, "aborted", fence)
 
@@ -410,15 +384,15 @@ class PrefixCache:
         self._move_lock(request, result.handle, length)
         duplicates = table[shared : result.prefix_length].copy()
         table[shared : result.prefix_length] = result.slots[shared:]
-        self._holders[table[result.prefix_length : length]] = 0
-        self._give_back(duplicates, fence)
+        self._ledger.hand_over(table[result.prefix_length : length])
+        self._ledger.give_back(duplicates, fence)
         request.numbers.published_tokens += length - result.prefix_length
         self.totals.published_tokens += length - result.prefix_length
 
     def _may_publish(self, request: Request) -> bool:
         return request.store and request.generation == self._generation
 
-    def _move_lock(self, request: Request, handle: Any, shared: int) -> None:
+    def _move_lock(self, request: Request, handle: Handle, shared: int) -> None:
         self.tree.inc_lock_ref(handle)
         if request.handle is not None:
             self.tree.dec_lock_ref(request.handle)
@@ -427,7 +401,7 @@ class PrefixCache:
     def _end(self, request: Request, state: State, fence: Fence | None) -> None:
         if request.state != "running":
             return
-        self._give_back(request.table[request.shared : request.capacity].copy(), fence)
+        self._ledger.give_back(request.table[request.shared : request.capacity].copy(), fence)
         if request.handle is not None:
             self.tree.dec_lock_ref(request.handle)
         self.req_to_token.free(request.row)
@@ -441,8 +415,10 @@ class PrefixCache:
     def fork(self, request: Request, n: int, *, fence: Fence | None = None) -> Forked | None:
         """`n` more requests that share all tokens of `request`, which are taken as computed.
 
-        They are published first (if they may be). Rows are aliased and nothing is copied, but with larger
-        pages each fork gets its own copy of the part-filled last page. None: no room now, nothing taken.
+        They are published first (if they may be). Rows are aliased and nothing is copied, but with
+        larger
+        pages each fork gets its own copy of the part-filled last page. None: no room now, nothing
+        taken.
         Raises RequestEndedError, InvalidArgumentError.
         """
         _check_running(request)
@@ -479,7 +455,7 @@ class PrefixCache:
         fork.table[:whole] = request.table[:whole]
         fork.table[whole : whole + len(own_page)] = own_page
         fork.capacity = whole + len(own_page)
-        self._holders[request.table[request.shared : whole]] += 1
+        self._ledger.share(request.table[request.shared : whole])
         fork.append(request.token_ids)
         self._live[fork.id] = fork
         return fork
@@ -490,7 +466,8 @@ class PrefixCache:
     ) -> Copies | None:
         """Give back all tokens but the first `length`; the lock may get shorter.
 
-        With larger pages, a part of a page that others may read becomes a copy first, which needs one page:
+        With larger pages, a part of a page that others may read becomes a copy first, which needs
+        one page:
         None if there is no room, nothing taken. Raises InvalidArgumentError, RequestEndedError.
         """
         _check_running(request)
@@ -508,7 +485,7 @@ class PrefixCache:
             )
             self._move_lock(request, match.handle, whole)
         keep = _round_up(length, self.page_size)
-        self._give_back(
+        self._ledger.give_back(
             request.table[max(own_from, whole if len(fresh) else keep) : request.capacity].copy(),
             fence,
         )
@@ -519,9 +496,9 @@ class PrefixCache:
         return self._copy(source[: length - whole], fresh[: length - whole])
 
     def _is_foreign(self, request: Request, whole: int, length: int) -> bool:
-        """Whether the page of the last kept token is cut, and not the request's alone to write into."""
+        """Whether the last kept token's page is cut and not the request's alone to write into."""
         return length > whole and (
-            whole < request.shared or self._holders[request.table[whole]] > 1
+            whole < request.shared or self._ledger.holders[request.table[whole]] > 1
         )
 
     def _copy(self, source: Int32Array, target: Int32Array) -> Copies:
@@ -541,7 +518,8 @@ class PrefixCache:
     def set_weight_version(self, version: int) -> None:
         """The model's weights changed: what was admitted before is no longer matched nor published.
 
-        Everything cached is forgotten as in a forced `reset`. The same version again changes nothing.
+        Everything cached is forgotten as in a forced `reset`. The same version again changes
+        nothing.
         """
         replace(DEFAULT, weight_version=version)  # checks it
         if version != self.weight_version:
@@ -552,7 +530,8 @@ class PrefixCache:
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
-        Raises LiveRequestsError while requests live. Forced, they go on with the slots they have, which are
+        Raises LiveRequestsError while requests live. Forced, they go on with the slots they have,
+        which are
         freed when the last of their readers is done; they publish nothing any more.
         """
         if self._live and not force:
@@ -566,80 +545,52 @@ class PrefixCache:
         slots = self.tree.reset()
         self._generation += 1
         for request in self._live.values():
-            self._holders[request.table[: request.shared]] += 1
+            self._ledger.share(request.table[: request.shared])
             request.handle, request.shared = None, 0
-        self._is_retired[slots] = self._holders[slots] > 0
-        self._free_unread(slots[self._holders[slots] == 0], None)
+        self._ledger.retire(slots)
         self.events.clear()
 
     @_atomic
     def check_integrity(self) -> list[str]:
-        """One line for each broken invariant (I1 to I7), checked on sets of slots. Walks everything."""
+        """One line for each broken invariant (I1 to I7), checked on sets of slots.
+
+        Walks everything.
+        """
         return check_cache(self)
 
     @_atomic
     def stats(self) -> CacheStats:
         """Sizes and counters at one moment. Cost: O(num_slots)."""
-        waiting = sum(len(slots) for _, slots in self._deferred) + int(self._is_retired.sum())
-        totals = {name: getattr(self.totals, name) for name in Totals.__slots__}
         return CacheStats(
             num_slots=self.num_slots,
             free=self.free_size,
-            allocated=int(np.count_nonzero(self._holders)) - int(self._is_retired.sum()),
+            allocated=self._ledger.private_size,
             evictable=self.tree.evictable_size,
             protected=self.tree.protected_size,
-            waiting=waiting,
+            waiting=self._ledger.waiting_size,
             num_nodes=self.tree.num_nodes,
             live_requests=len(self._live),
             epoch=self.events.epoch,
             revision=self.events.revision,
-            **totals,
+            **asdict(self.totals),
         )
 
     # ---- slots ----
 
     def _take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages) for one request, evicting what is needed; None and nothing taken."""
-        self._collect()
-        missing = n - self.free_size
+        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
+        missing = n - self._ledger.free_size
         if missing > self.tree.evictable_size:
             return None
         if missing > 0:
             self._evict(missing)
-        slots = self.allocator.allocate(n)
-        if slots is not None:
-            self._holders[slots] = 1
-        return slots
-
-    def _give_back(self, slots: Int32Array, fence: Fence | None) -> None:
-        """Slots that a request held outside the tree; freed when it was the last to hold them."""
-        self._holders[slots] -= 1
-        done = slots[self._holders[slots] == 0]
-        self._is_retired[done] = False
-        self._free(done, fence)
-
-    def _free(self, slots: Int32Array, fence: Fence | None) -> None:
-        if fence is None:
-            self.allocator.free(slots)
-        elif len(slots):
-            self._deferred.append((fence, slots))
-
-    def _collect(self) -> None:
-        """Free the deferred slots whose fences are done. They are done in the order they were given."""
-        while self._deferred and self._deferred[0][0].query():
-            self.allocator.free(self._deferred.popleft()[1])
+        return self._ledger.take(n)
 
     def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         slots = self.tree.evict(num_tokens)
         self.totals.evicted_tokens += len(slots)
-        self._free_unread(slots, fence)
+        self._ledger.free_unread(slots, fence)
         return len(slots)
-
-    def _free_unread(self, slots: Int32Array, fence: Fence | None) -> None:
-        """Free what the tree gave up; whoever read it last may still run behind the latest fence."""
-        if fence is None and self._deferred:
-            fence = self._deferred[-1][0]
-        self._free(slots, fence)
 
     def _keep_bound(self, fence: Fence | None) -> None:
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
@@ -651,7 +602,8 @@ class PrefixCache:
         most = min(self.max_context_len, self.num_slots)
         if length > most:
             raise PromptTooLongError(
-                f"{length} tokens never fit: the pool has {self.num_slots} slots and a row {self.max_context_len}",
+                f"{length} tokens never fit: the pool has {self.num_slots} slots, "
+                f"a row {self.max_context_len}",
                 length=length,
                 most=most,
             )
@@ -669,7 +621,8 @@ class PrefixCache:
     def _to_admit(self, namespace: Namespace) -> Namespace:
         if not self._is_present(namespace):
             raise StaleWeightsError(
-                f"the namespace names weight version {namespace.weight_version}, {self.weight_version} is served",
+                f"the namespace names weight version {namespace.weight_version}, "
+                f"{self.weight_version} is served",
                 weight_version=self.weight_version,
             )
         return self._now(namespace)

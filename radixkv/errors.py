@@ -1,32 +1,33 @@
 """Every error radixkv raises on purpose.
 
     RadixKVError
-    ├── InvalidArgumentError (also a ValueError)    the caller passed something that can never work
-    │   ├── InvalidTokensError                      token ids of a wrong type, rank or range
-    │   ├── InvalidContentError                     content spans that overlap or leave the prompt
-    │   ├── InvalidSlotsError                       slots of a wrong type, number or range
-    │   ├── InvalidNamespaceError                   a namespace field of a wrong type
-    │   ├── PromptTooLongError                      longer than the pool or a row can ever hold
-    │   ├── BatchTooLargeError                      more prompts than one call may hold
-    │   └── MessageTooLargeError                    more bytes than one message may have
-    ├── SlotNotAllocatedError                       freeing a slot that is free already
-    ├── StaleHandleError                            a handle of another tree, epoch or an evicted node
-    ├── NotLockedError                              dec_lock_ref without inc_lock_ref
-    ├── RequestEndedError                           a finished, aborted or retracted request went on
-    ├── LiveRequestsError                           reset while requests hold the cache
-    ├── StaleWeightsError                           a namespace of other weights than the present ones
-    ├── EpochMismatchError                          the cache began anew since the caller last looked
+    ├── InvalidArgumentError (also a ValueError)the caller passed something that can never work
+    │   ├── InvalidTokensError                  token ids of a wrong type, rank or range
+    │   ├── InvalidContentError                 content spans that overlap or leave the prompt
+    │   ├── InvalidSlotsError                   slots of a wrong type, number or range
+    │   ├── InvalidNamespaceError               a namespace field of a wrong type
+    │   ├── PromptTooLongError                  longer than the pool or a row can ever hold
+    │   ├── BatchTooLargeError                  more prompts than one call may hold
+    │   └── MessageTooLargeError                more bytes than one message may have
+    ├── SlotNotAllocatedError                   freeing a slot that is free already
+    ├── StaleHandleError                        a handle of another tree, epoch or an evicted node
+    ├── NotLockedError                          dec_lock_ref without inc_lock_ref
+    ├── RequestEndedError                       a finished, aborted or retracted request went on
+    ├── LiveRequestsError                       reset while requests hold the cache
+    ├── StaleWeightsError                       a namespace of other weights than the present ones
+    ├── EpochMismatchError                      the cache began anew since the caller last looked
     ├── HistoryLostError                        events from before what the log keeps
-    ├── CoreUnavailableError                        the native core was asked for and is not built
-    ├── BackendUnavailableError                     a package or device is missing for what was asked
-    └── ServiceError                                what a radixkv service answered
-        ├── ServiceUnavailableError                 no answer: unreachable, draining or overloaded
-        ├── DeadlineExceededError                   no answer in the time allowed
-        ├── UnsupportedError                        a request this server does not serve
-        ├── ListenError                             a server cannot listen where it was told to
-        └── ForkedProcessError                      gRPC used on both sides of a fork
+    ├── CoreUnavailableError                    the native core was asked for and is not built
+    ├── BackendUnavailableError                 a package or device is missing for what was asked
+    └── ServiceError                            what a radixkv service answered
+        ├── ServiceUnavailableError             no answer: unreachable, draining or overloaded
+        ├── DeadlineExceededError               no answer in the time allowed
+        ├── UnsupportedError                    a request this server does not serve
+        ├── ListenError                         a server cannot listen where it was told to
+        └── ForkedProcessError                  gRPC used on both sides of a fork
 
-Each carries `reason` (a stable name, also the reason on the wire) and `details` (the values in the message).
+Each carries `reason` (a stable name, also the reason on the wire) and `details` (the values in the
+message).
 """
 
 from typing import Any, ClassVar

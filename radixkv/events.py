@@ -1,6 +1,7 @@
 """The ordered log of what became cached and what was evicted.
 
-Each call that changed the resident set makes one revision of one or more events. Replaying the log from empty
+Each call that changed the resident set makes one revision of one or more events. Replaying the log
+from empty
 gives exactly what is resident. A reset begins a new epoch: its log starts with Cleared.
 """
 
@@ -65,7 +66,10 @@ class EventLog:
         self._add([Event(self.revision + 1, Cleared())])
 
     def since(self, revision: int) -> list[Event]:
-        """Events after `revision`, in order. Raises HistoryLostError where they are not all kept."""
+        """Events after `revision`, in order.
+
+        Raises HistoryLostError where they are not all kept.
+        """
         if not self.compact_revision <= revision <= self.revision:
             raise HistoryLostError(
                 f"revision {revision} is not kept; {self.compact_revision} to {self.revision} are",

@@ -1,4 +1,4 @@
-"""The invariants I1 to I7 over tree, allocator, rows and events together, on sets of slots, never on sums."""
+"""Invariants I1 to I7 over tree, allocator, rows and events, on sets of slots, never on sums."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -19,7 +19,8 @@ SHOWN = 10
 def check_cache(cache: "PrefixCache") -> list[str]:
     """One line for each broken invariant.
 
-    I1 partition, I2 sizes and I3 locks and I7 reach (in the tree), I4 liveness, I5 replay, I6 quiet.
+    I1 partition, I2 sizes and I3 locks and I7 reach (in the tree), I4 liveness, I5 replay, I6
+    quiet.
     """
     nodes = list(cache.tree.walk())
     return [
@@ -36,15 +37,16 @@ def _partition(cache: "PrefixCache", nodes: list[NodeInfo]) -> Iterator[str]:
     owners = {
         "free": cache.allocator.free_slots().tolist(),
         "tree": [slot for node in nodes for slot in node.slots.tolist()],
-        "private": np.flatnonzero((cache._holders > 0) & ~cache._is_retired).tolist(),
-        "retired": np.flatnonzero(cache._is_retired).tolist(),
-        "deferred": [slot for _, slots in cache._deferred for slot in slots.tolist()],
+        "private": np.flatnonzero((cache._ledger.holders > 0) & ~cache._ledger.is_retired).tolist(),
+        "retired": np.flatnonzero(cache._ledger.is_retired).tolist(),
+        "deferred": [slot for _, slots in cache._ledger.deferred for slot in slots.tolist()],
     }
     owned: Counter[int] = Counter()
     for slots in owners.values():
         owned.update(slots)
     for slot in [slot for slot, count in owned.items() if count > 1][:SHOWN]:
-        yield f"I1 partition: slot {slot} belongs to {' and '.join(n for n, s in owners.items() if slot in s)}"
+        names = " and ".join(name for name, slots in owners.items() if slot in slots)
+        yield f"I1 partition: slot {slot} belongs to {names}"
     everything = set(range(cache.page_size, cache.num_slots + cache.page_size))
     for word, slots in (
         ("nobody's", everything - owned.keys()),
@@ -58,7 +60,10 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
     held: Counter[int] = Counter()
     for request in cache._live.values():
         held.update(request.table[request.shared : request.capacity].tolist())
-    said = {int(slot): int(cache._holders[slot]) for slot in np.flatnonzero(cache._holders)}
+    said = {
+        int(slot): int(cache._ledger.holders[slot])
+        for slot in np.flatnonzero(cache._ledger.holders)
+    }
     if held != said:
         wrong = sorted(
             slot for slot in held.keys() | said.keys() if held.get(slot, 0) != said.get(slot, 0)
@@ -69,7 +74,8 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
         len(set(rows)) != len(rows)
         or len(rows) + cache.req_to_token.free_size != cache.req_to_token.max_requests
     ):
-        yield f"I1 partition: live rows {sorted(rows)} and {cache.req_to_token.free_size} free rows do not add up"
+        free = cache.req_to_token.free_size
+        yield f"I1 partition: live rows {sorted(rows)} and {free} free rows do not add up"
 
 
 def _liveness(request: "Request", nodes: list[NodeInfo]) -> Iterator[str]:
@@ -79,7 +85,8 @@ def _liveness(request: "Request", nodes: list[NodeInfo]) -> Iterator[str]:
     while at < request.shared:
         node = by_first_slot.get((parent, int(request.table[at])))
         if node is None or not _is_under(request, node, at):
-            yield f"I4 liveness: {request!r} names slot {request.table[at]} at {at}, the tree has other there"
+            slot = request.table[at]
+            yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has other there"
             return
         at, parent = at + len(node.slots), node.id
 
@@ -101,7 +108,10 @@ def _replay(cache: "PrefixCache", nodes: Iterable[NodeInfo]) -> Iterator[str]:
         replayed = replay(kept)
         missing, extra = resident.keys() - replayed.keys(), replayed.keys() - resident.keys()
         if missing or extra:
-            yield f"I5 replay: runs {sorted(missing)[:SHOWN]} are missing, {sorted(extra)[:SHOWN]} are too many"
+            yield (
+                f"I5 replay: runs {sorted(missing)[:SHOWN]} are missing, "
+                f"{sorted(extra)[:SHOWN]} are too many"
+            )
     else:  # older runs are unknown to the log: only what it speaks of can be compared
         stored = {event.change.run for event in kept if isinstance(event.change, Stored)}
         speaks = [e for e in kept if not isinstance(e.change, Trimmed) or e.change.run in stored]
@@ -115,7 +125,8 @@ def _replay(cache: "PrefixCache", nodes: Iterable[NodeInfo]) -> Iterator[str]:
 def _compare(replayed: Runs, resident: Runs) -> Iterator[str]:
     for number in replayed.keys() & resident.keys():
         if not _same(replayed[number], resident[number]):
-            yield f"I5 replay: run {number} is {replayed[number]} in the log and {resident[number]} in the tree"
+            log, tree = replayed[number], resident[number]
+            yield f"I5 replay: run {number} is {log} in the log and {tree} in the tree"
 
 
 def _same(a: Run, b: Run) -> bool:
@@ -128,8 +139,9 @@ def _same(a: Run, b: Run) -> bool:
 def _quiet(cache: "PrefixCache") -> Iterator[str]:
     if cache._live:
         return
-    private = int(np.count_nonzero(cache._holders))
+    private = int(np.count_nonzero(cache._ledger.holders))
     if cache.tree.protected_size or private:
         yield (
-            f"I6 quiet: no live request, yet {cache.tree.protected_size} tokens are protected and {private} slots private"
+            f"I6 quiet: no live request, yet {cache.tree.protected_size} tokens are protected "
+            f"and {private} slots private"
         )

@@ -14,7 +14,10 @@ State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
 
 @dataclass(slots=True)
 class RequestNumbers:
-    """Tokens. cached <= prompt always: what a resumed request finds of its own counts as resumed."""
+    """Tokens.
+
+    cached <= prompt always: what a resumed request finds of its own counts as resumed.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -27,7 +30,8 @@ class Request:
 
     [0, shared)          the tree's slots, protected by `handle`
     [shared, length)     the request's own slots, whose tokens are known
-    [length, capacity)   the request's own slots, reserved; at larger pages the rest of the last page
+    [length, capacity)   the request's own slots, reserved; at larger pages the rest of the last
+    page
 
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
     """
@@ -58,7 +62,7 @@ class Request:
 
     @property
     def slots(self) -> Int32Array:
-        """(length,) int32: the slot of each token, a view of the row; empty once the request has ended."""
+        """(length,) int32: the slot of each token, a view of the row; empty after the end."""
         return self.table[: self.length] if self.state == "running" else EMPTY
 
     @property
@@ -82,4 +86,7 @@ class Request:
         self.length = end
 
     def __repr__(self) -> str:
-        return f"<Request {self.id} {self.state} length={self.length} cached={self.cached_len} shared={self.shared}>"
+        return (
+            f"<Request {self.id} {self.state} length={self.length} cached={self.cached_len} "
+            f"shared={self.shared}>"
+        )

@@ -1,4 +1,7 @@
-"""Slots and bytes: who holds which slot, and where a request's tokens are. `kv_pool` needs torch, the rest does not."""
+"""Slots and bytes: who holds which slot, and where a request's tokens are.
+
+`kv_pool` needs torch, the rest does not.
+"""
 
 from radixkv.memory.allocator import TokenToKVAllocator
 from radixkv.memory.req_to_token import ReqToTokenPool

@@ -13,7 +13,8 @@ Int32Array: TypeAlias = NDArray[np.int32]
 class TokenToKVAllocator:
     """Hands out slots `page_size` to `num_slots + page_size - 1` in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. Cost: O(1) a slot, O(n log n) for the duplicate check of a free.
+    What was freed last is handed out first. Cost: O(1) a slot, O(n log n) for the duplicate check
+    of a free.
 
     >>> allocator = TokenToKVAllocator(4)
     >>> allocator.allocate(3)
@@ -58,8 +59,10 @@ class TokenToKVAllocator:
     def free(self, slots: ArrayLike) -> None:
         """Take slots back, in whole pages.
 
-        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a page,
-        SlotNotAllocatedError for one that is free already or comes twice; each names it, and then nothing
+        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
+        page,
+        SlotNotAllocatedError for one that is free already or comes twice; each names it, and then
+        nothing
         was freed.
         """
         given = np.asarray(slots, np.int64)
@@ -116,7 +119,7 @@ class TokenToKVAllocator:
 
 
 def check_pool_shape(num_slots: int, page_size: int) -> None:
-    """Raises InvalidArgumentError unless `num_slots` is a positive multiple of a positive `page_size`."""
+    """Raises InvalidArgumentError unless `num_slots` is a positive multiple of `page_size`."""
     if type(page_size) is not int or page_size < 1:
         raise InvalidArgumentError(f"page_size is {page_size!r}; it takes an int of 1 or more")
     if type(num_slots) is not int or num_slots < page_size or num_slots % page_size:

@@ -49,7 +49,8 @@ class ReqToTokenPool:
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.
 
-        The copy goes through a fresh (on a GPU: pinned) buffer, so that a row may change while it is under way.
+        The copy goes through a fresh (on a GPU: pinned) buffer, so that a row may change while it
+        is under way.
         """
         import torch
 

@@ -1,7 +1,9 @@
 """What placeholder tokens stand for: an image, a sound, anything whose tokens are all alike.
 
-A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a negative code,
-interned for the pair (content id, placeholder token) exactly, so that ids are compared in full and two prompts
+A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a
+negative code,
+interned for the pair (content id, placeholder token) exactly, so that ids are compared in full and
+two prompts
 share a span only if it stands for the same content from its first token on:
 
     tokens   [5, IMG, IMG,  6]       content  [(1, 2, id x)]
@@ -51,7 +53,8 @@ class ContentTable:
     def encode(self, token_ids: Int32Array, content: Content, *, intern: bool) -> Int32Array:
         """The codes of a prompt; without spans `token_ids` itself.
 
-        intern: number unknown content, until `settle` asks what was stored; otherwise code it UNKNOWN.
+        intern: number unknown content, until `settle` asks what was stored; otherwise code it
+        UNKNOWN.
         Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
         """
         if not content:
@@ -134,8 +137,8 @@ def check_content(content: Content, length: int) -> list[ContentSpan]:
         span = _as_span(item, at)
         if span.start < end or span.length < 1 or span.start + span.length > length:
             raise InvalidContentError(
-                f"content[{at}] covers {span.start} to {span.start + span.length}; spans are in order, apart, "
-                f"not empty and inside the {length} tokens",
+                f"content[{at}] covers {span.start} to {span.start + span.length}; spans are in "
+                f"order, apart, not empty and inside the {length} tokens",
                 index=at,
             )
         spans.append(span)

@@ -17,7 +17,8 @@ from radixkv.tree.tokens import Int32Array, TokenIds
 class Handle:
     """A place in the tree, `length` tokens below the root of its namespace.
 
-    Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around it, and
+    Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around
+    it, and
     keeps them cached while it is locked.
     """
 
@@ -33,7 +34,10 @@ class MatchResult(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """prefix_length: tokens that were there. slots: (prefix_length,) int32, the tree's. handle: the whole key."""
+    """prefix_length: tokens that were there.
+
+    slots: (prefix_length,) int32, the tree's. handle: the whole key.
+    """
 
     prefix_length: int
     slots: Int32Array
@@ -60,9 +64,11 @@ class NodeInfo(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """Tokens became cached: run `run` continues `parent_run` after its first `parent_offset` tokens.
+    """Tokens became cached: run `run` continues `parent_run` after its first `parent_offset`
+    tokens.
 
-    parent_run 0: it starts at the root of `namespace`. codes: (n,) int32, token ids or, inside content spans,
+    parent_run 0: it starts at the root of `namespace`. codes: (n,) int32, token ids or, inside
+    content spans,
     negative numbers that name the content within this epoch.
     """
 
@@ -89,8 +95,10 @@ class RadixTree:
 
     page_size: keys are shared and evicted in whole pages of that many tokens.
     policy: what is evicted first, see `radixkv.tree.POLICIES`.
-    core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands in for None.
-    Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a native
+    core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands
+    in for None.
+    Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
+    native
     core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock around it.
 
     >>> tree = RadixTree()
@@ -120,7 +128,8 @@ class RadixTree:
     ) -> MatchResult:
         """Longest cached prefix of `token_ids`, rounded down to whole pages.
 
-        Never changes the tree's shape. Refreshes the recency of the nodes matched whole; a node matched in
+        Never changes the tree's shape. Refreshes the recency of the nodes matched whole; a node
+        matched in
         part keeps its own. The slots stay valid only while the handle is locked.
 
         Cost: O(length) compares, O(nodes on the path) look-ups.
@@ -142,7 +151,8 @@ class RadixTree:
     def inc_lock_ref(self, handle: Handle) -> None:
         """Protect exactly the handle's tokens from eviction, once more.
 
-        A handle that ends inside a node splits it there; then the path of the head is refreshed (the rest
+        A handle that ends inside a node splits it there; then the path of the head is refreshed
+        (the rest
         keeps its recency). Cost: O(nodes on the path).
         Raises StaleHandleError for a handle of another tree, another epoch or evicted tokens.
         """
@@ -164,7 +174,8 @@ class RadixTree:
     ) -> InsertResult:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
-        Frees nothing: the caller points its row at the returned slots first and frees its duplicates,
+        Frees nothing: the caller points its row at the returned slots first and frees its
+        duplicates,
         slots[:prefix_length], after. Refreshes the path; priorities on it rise to `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
 
@@ -174,7 +185,8 @@ class RadixTree:
         raise NotImplementedError
 
     def evict(self, num_tokens: int) -> Int32Array:
-        """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up first.
+        """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up
+        first.
 
         Leaves first; the last victim is trimmed from its tail. Fewer if no more are evictable.
         Returns (m,) int32. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
@@ -211,11 +223,14 @@ class RadixTree:
         raise NotImplementedError
 
     def track_changes(self) -> None:
-        """Begin to record what becomes cached and what is evicted; `take_changes` must follow regularly."""
+        """Begin to record what becomes cached and evicted; `take_changes` must follow regularly."""
         raise NotImplementedError
 
     def take_changes(self) -> list[Change]:
-        """What changed since the last call, in order; a split is no change. Empty unless tracked."""
+        """What changed since the last call, in order; a split is no change.
+
+        Empty unless tracked.
+        """
         raise NotImplementedError
 
     def check_integrity(self) -> list[str]:
@@ -227,20 +242,21 @@ class RadixTree:
         return np.concatenate([np.empty(0, np.int32), *(node.slots for node in self.walk())])
 
     def format(self, max_nodes: int = 200) -> str:
-        """The tree for a person: a line a node, indented by depth (to a point), at most `max_nodes`."""
+        """The tree for a person: a line a node, indented by depth, at most `max_nodes`."""
         from radixkv.tree.show import format_tree
 
         return format_tree(self, max_nodes)
 
     def __repr__(self) -> str:
         return (
-            f"<RadixTree {self.core} page_size={self.page_size} policy={self.policy} nodes={self.num_nodes} "
+            f"<RadixTree {self.core} page_size={self.page_size} policy={self.policy} "
+            f"nodes={self.num_nodes} "
             f"evictable={self.evictable_size} protected={self.protected_size}>"
         )
 
 
 def load_core(core: str | None) -> type[RadixTree]:
-    """The class behind a core's name; None: RADIXKV_CORE, else native where it is built, else python."""
+    """The class behind a core's name; None: RADIXKV_CORE, else native where built, else python."""
     wanted = core or os.environ.get("RADIXKV_CORE") or None
     if wanted not in (None, "native", "python"):
         raise InvalidArgumentError(

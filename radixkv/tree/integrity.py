@@ -1,4 +1,4 @@
-"""Every invariant of the plain core, checked the slow way: from the nodes up, trusting no counter."""
+"""Every invariant of the plain core, checked from the nodes up, trusting no counter."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -28,7 +28,8 @@ def _sizes(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
     evictable = sum(len(node.slots) for node in nodes if not node.lock_ref)
     if (evictable, protected) != (tree.evictable_size, tree.protected_size):
         yield (
-            f"I2 sizes: evictable {tree.evictable_size} and protected {tree.protected_size} are said, "
+            f"I2 sizes: evictable {tree.evictable_size} and protected {tree.protected_size} "
+            f"are said, "
             f"{evictable} and {protected} are there"
         )
     if len(nodes) != tree.num_nodes:
@@ -46,7 +47,8 @@ def _locks(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
             node = node.parent
     for node in nodes:
         if node.lock_ref != held[node.id]:
-            yield f"I3 locks: node {node.id} says lock_ref {node.lock_ref}, {held[node.id]} handles hold it"
+            said, there = node.lock_ref, held[node.id]
+            yield f"I3 locks: node {node.id} says lock_ref {said}, {there} handles hold it"
 
 
 def _shape(tree: "PythonRadixTree", node: "Node") -> Iterator[str]:
@@ -61,7 +63,8 @@ def _shape(tree: "PythonRadixTree", node: "Node") -> Iterator[str]:
         or len(node.slots) % tree.page_size
         or len(node.key) < 4 * len(node.slots)
     ):
-        yield f"I7 reach: node {node.id} has {len(node.key) // 4} tokens and {len(node.slots)} slots"
+        tokens, slots = len(node.key) // 4, len(node.slots)
+        yield f"I7 reach: node {node.id} has {tokens} tokens and {slots} slots"
     if parent.parent is not None and node.recency > parent.recency:
         yield f"order: node {node.id} is newer than its parent {parent.id}"
     if parent.parent is not None and node.lock_ref > parent.lock_ref:

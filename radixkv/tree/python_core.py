@@ -5,8 +5,10 @@
            ├─ [4 5 6]     tail: keeps the identity of the node that was split
            └─ [7 8]
 
-A handle is (node, length). Splits only ever put heads above a node, so the node that ends at `length` is found
-by climbing from the handle's node. Recency is a counter: a touched path is numbered from its leaf up, so a node
+A handle is (node, length). Splits only ever put heads above a node, so the node that ends at
+`length` is found
+by climbing from the handle's node. Recency is a counter: a touched path is numbered from its leaf
+up, so a node
 is never newer than its parent and under LRU the oldest evictable node is always a leaf.
 """
 
@@ -42,9 +44,12 @@ from radixkv.tree.tokens import EMPTY, Int32Array, TokenIds, as_slots, as_token_
 class Node:
     """A run of tokens with their slots. A root has no tokens and no parent.
 
-    key: int32 codes as bytes, so that a whole edge is compared by one memcmp. After a trim it may run on
-    behind the last slot: only `codes` counts.
+    key: int32 codes as bytes, so that a whole edge is compared by one memcmp. After a trim it may
+    run on
+    behind the last slot: only `codes` counts. end: tokens from the root to its last one.
     """
+
+    end: int
 
     __slots__ = (
         "children", "created", "end", "hit_count", "id", "key", "lock_ref", "order_key", "parent",
@@ -232,12 +237,12 @@ class PythonRadixTree(RadixTree):
             node = node.parent
 
     def _resolve(self, handle: Handle) -> tuple[PythonHandle, Node | None]:
-        """The handle and the node that holds its last token; refuses what is not ours or not there."""
+        """The handle and the node of its last token; refuses what is not ours or not there."""
         if not isinstance(handle, PythonHandle) or handle._tree is not self:
             raise StaleHandleError("the handle belongs to another tree")
         if handle._epoch != self.epoch:
             raise StaleHandleError(
-                f"the handle is of epoch {handle._epoch}, the tree is in epoch {self.epoch}; match again",
+                f"the handle is of epoch {handle._epoch}, the tree is in {self.epoch}; match again",
                 epoch=self.epoch,
             )
         node = handle._node
@@ -314,8 +319,8 @@ class PythonRadixTree(RadixTree):
         self._refresh(path)
 
     def _split(self, node: Node, at: int) -> Node:
-        """Cut `node` after `at` of its tokens; returns the new head, which the node now hangs under."""
-        assert node.parent is not None and 0 < at < len(node.slots)
+        """Cut `node` after `at` of its tokens; returns the new head, which it now hangs under."""
+        assert node.parent is not None
         self._ids += 1
         head = Node(self._ids, node.parent, node.key[: at * 4], node.slots[:at].copy())
         head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
@@ -359,9 +364,9 @@ class PythonRadixTree(RadixTree):
         return slots
 
     def _remove(self, node: Node) -> None:
-        assert node.parent is not None and node.order_key is not None
-        del self._leaves[node.order_key]
-        parent, node.parent, node.order_key = node.parent, None, None
+        parent, node.parent = node.parent, None
+        assert parent is not None
+        self._place(node)
         del parent.children[self._page(node.key)]
         self._num_nodes -= 1
         node.end = 0
@@ -402,8 +407,9 @@ class PythonRadixTree(RadixTree):
         for namespace, node in self._walk_nodes():
             parent = node.parent
             yield NodeInfo(
-                node.id, parent.id if parent else 0, namespace, node.start, node.codes, node.slots, node.lock_ref,
-                node.recency, node.hit_count, node.priority, not node.children, node.run, node.run_offset,
+                node.id, parent.id if parent else 0, namespace, node.start, node.codes, node.slots,
+                node.lock_ref, node.recency, node.hit_count, node.priority, not node.children,
+                node.run, node.run_offset,
             )  # fmt: skip
 
     def _walk_nodes(self) -> Iterator[tuple[Namespace, Node]]:

@@ -24,8 +24,8 @@ def _lines(tree: RadixTree) -> Iterator[str]:
         depth = depth_of[node.id] = depth_of[node.parent_id] + 1
         indent = "  " * min(depth, MAX_INDENT)
         yield (
-            f"{indent}{_tokens(node)} x{len(node.codes)} lock={node.lock_ref} recency={node.recency}"
-            + (f" {node.namespace}" if node.parent_id == 0 else "")
+            f"{indent}{_tokens(node)} x{len(node.codes)} lock={node.lock_ref} "
+            f"recency={node.recency}" + (f" {node.namespace}" if node.parent_id == 0 else "")
         )
 
 

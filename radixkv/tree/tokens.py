@@ -80,7 +80,8 @@ def _name_bad_item(
         for at, value in enumerate(values):
             if not isinstance(value, int | np.integer):
                 raise error(
-                    f"{name}[{at}] is {value!r} ({type(value).__name__}); it takes an int from 0 to 2**31 - 1",
+                    f"{name}[{at}] is {value!r} ({type(value).__name__}); "
+                    "it takes an int from 0 to 2**31 - 1",
                     index=at,
                     value=value,
                 )

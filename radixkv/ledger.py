@@ -1,0 +1,105 @@
+"""Who holds each slot that is neither free nor in the tree.
+
+free ──take──> private ──hand_over──> the tree
+ ^                │                      │
+ │            give_back            evict │  reset under live readers
+ │                v                      v            v
+ └──fence done── deferred <────────── free()       retired ──give_back──> ...
+"""
+
+from collections import deque
+from typing import Protocol
+
+import numpy as np
+
+from radixkv.memory import TokenToKVAllocator
+from radixkv.tree.tokens import Int32Array
+
+
+class Fence(Protocol):
+    """Device work to be done before slots are handed out again, such as a torch.cuda.Event."""
+
+    def query(self) -> bool:
+        """Whether it is done."""
+
+
+class SlotLedger:
+    """The slots of an allocator, from the moment they are taken until they are free again.
+
+    holders: (num_slots + page_size,) int32, requests that hold a slot outside the tree: 1, or more
+    after
+    a fork that may not publish or a reset. is_retired: the same shape, slots of a tree that is
+    gone.
+    """
+
+    def __init__(self, allocator: TokenToKVAllocator) -> None:
+        self.allocator = allocator
+        size = allocator.num_slots + allocator.page_size
+        self.holders = np.zeros(size, np.int32)
+        self.is_retired = np.zeros(size, np.bool_)
+        self.deferred: deque[tuple[Fence, Int32Array]] = deque()
+
+    @property
+    def free_size(self) -> int:
+        """Slots that are free now, those whose fences are done included."""
+        self._collect()
+        return self.allocator.free_size
+
+    @property
+    def waiting_size(self) -> int:
+        """Slots that are deferred or retired. Cost: O(num_slots)."""
+        return sum(len(slots) for _, slots in self.deferred) + int(self.is_retired.sum())
+
+    @property
+    def private_size(self) -> int:
+        """Slots that live requests hold outside the tree, retired ones apart.
+
+        Cost: O(num_slots).
+        """
+        return int(np.count_nonzero(self.holders)) - int(self.is_retired.sum())
+
+    def take(self, n: int) -> Int32Array | None:
+        """`n` free slots for one request, or None and nothing taken."""
+        self._collect()
+        slots = self.allocator.allocate(n)
+        if slots is not None:
+            self.holders[slots] = 1
+        return slots
+
+    def share(self, slots: Int32Array) -> None:
+        """One more request holds them."""
+        self.holders[slots] += 1
+
+    def hand_over(self, slots: Int32Array) -> None:
+        """The tree owns them now."""
+        self.holders[slots] = 0
+
+    def retire(self, slots: Int32Array) -> None:
+        """What a forgotten tree held: free it, or keep it for the requests that `share` it."""
+        is_read = self.holders[slots] > 0
+        self.is_retired[slots[is_read]] = True
+        self.free_unread(slots[~is_read])
+
+    def give_back(self, slots: Int32Array, fence: Fence | None) -> None:
+        """A request holds them no more; they are freed with the last that did."""
+        self.holders[slots] -= 1
+        done = slots[self.holders[slots] == 0]
+        self.is_retired[done] = False
+        self._free(done, fence)
+
+    def free_unread(self, slots: Int32Array, fence: Fence | None = None) -> None:
+        """Free what the tree gave up; its last reader may still run behind the latest fence."""
+        if fence is None and self.deferred:
+            fence = self.deferred[-1][0]
+        self._free(slots, fence)
+
+    def _free(self, slots: Int32Array, fence: Fence | None) -> None:
+        if fence is None:
+            self.allocator.free(slots)
+        elif len(slots):
+            self.deferred.append((fence, slots))
+
+    def _collect(self) -> None:
+        """Free what waits behind fences that are done, in the order they were given."""
+        while self.deferred and self.deferred[0][0].query():
+            self.allocator.free(self.deferred.popleft()[1])
