@@ -7,6 +7,7 @@ import numpy as np
 
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
+from radixkv.tree.content import cut_content
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
@@ -36,21 +37,12 @@ class Request:
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
     """
 
-    def __init__(
-        self,
-        id: int,
-        pool: ReqToTokenPool,
-        namespace: Namespace,
-        content: tuple[ContentSpan, ...],
-        *,
-        store: bool,
-        priority: int,
-    ) -> None:
+    def __init__(self, id: int, pool: ReqToTokenPool, namespace: Namespace) -> None:
         self.id = id
         self.namespace = namespace
-        self.content = content
-        self.store = store
-        self.priority = priority
+        self.content: tuple[ContentSpan, ...] = ()
+        self.store = True
+        self.priority = 0
         self.state: State = "running"
         self.numbers = RequestNumbers()
         self.row = -1
@@ -84,6 +76,19 @@ class Request:
             self._tokens = grown
         self._tokens[self.length : end] = token_ids
         self.length = end
+
+    def cut(self, length: int, *, capacity: int) -> None:
+        """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
+        self.length, self.capacity = length, capacity
+        self.cached_len = min(self.cached_len, length)
+        self.content = cut_content(self.content, length)
+
+    def twin(self, id: int) -> "Request":
+        """Another request that may share what this one shares; it has no row yet."""
+        twin = Request(id, self._pool, self.namespace)
+        twin.content, twin.store, twin.priority = self.content, self.store, self.priority
+        twin.handle, twin.shared, twin.generation = self.handle, self.shared, self.generation
+        return twin
 
     def __repr__(self) -> str:
         return (

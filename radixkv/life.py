@@ -1,0 +1,276 @@
+"""The moves in the life of a request: what happens to its row, its lock and its slots.
+
+`PrefixCache` says who may make a move, checks the arguments and puts its lock around it.
+"""
+
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from radixkv.ledger import Fence, SlotLedger
+from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
+from radixkv.request import Request, State
+from radixkv.stats import Totals
+from radixkv.tree import Handle, MatchResult, RadixTree
+from radixkv.tree.content import cut_content
+from radixkv.tree.tokens import EMPTY, Int32Array
+
+
+class KVPool(Protocol):
+    """What the cache asks of the K/V tensors."""
+
+    def copy(self, source: Int32Array, target: Int32Array) -> None:
+        """Copy K and V of every layer from `source` slots to `target` slots."""
+
+
+class Copies(NamedTuple):
+    """K/V to copy before the next forward, (n,) int32 each; empty where the cache copied it."""
+
+    source: Int32Array
+    target: Int32Array
+
+
+class Forked(NamedTuple):
+    """The new requests, and K/V to copy before the next forward (see `Copies`)."""
+
+    requests: list[Request]
+    source: Int32Array
+    target: Int32Array
+
+
+class RequestLife:
+    """Tree, pools, live requests and the moves over them. Not thread-safe; trusts its callers."""
+
+    def __init__(
+        self,
+        tree: RadixTree,
+        allocator: TokenToKVAllocator,
+        req_to_token: ReqToTokenPool,
+        kv: KVPool | None,
+        max_cached_tokens: int | None,
+    ) -> None:
+        self.tree, self.allocator, self.req_to_token = tree, allocator, req_to_token
+        self.kv, self.max_cached_tokens = kv, max_cached_tokens
+        self.num_slots, self.page_size = allocator.num_slots, allocator.page_size
+        self.totals = Totals()
+        self._ledger = SlotLedger(allocator)
+        self._live: dict[int, Request] = {}
+        self._next_id = 1
+        self._generation = 0  # of the weights and the tree
+
+    # ---- coming and growing ----
+
+    def _admit(
+        self, request: Request, tokens: Int32Array, max_cached: int, *, resumed: bool
+    ) -> Request | None:
+        row = self.req_to_token.allocate()
+        if row is None:
+            return None
+        match = self.tree.match_prefix(
+            tokens[:max_cached], request.namespace, content=cut_content(request.content, max_cached)
+        )
+        # Lock before judging capacity: what is about to be used is not evictable.
+        self.tree.inc_lock_ref(match.handle)
+        slots = self._take(round_up(len(tokens), self.page_size) - match.length)
+        if slots is None:
+            self.tree.dec_lock_ref(match.handle)
+            self.req_to_token.free(row)
+            return None
+        self._begin(request, row, match, slots)
+        request.append(tokens)
+        self._count_admission(request, resumed=resumed)
+        return request
+
+    def _begin(self, request: Request, row: int, match: MatchResult, slots: Int32Array) -> None:
+        request.row, request.handle, request.generation = row, match.handle, self._generation
+        request.length, request.shared, request.cached_len = 0, match.length, match.length
+        request.capacity = match.length + len(slots)
+        request.table[: match.length] = match.slots
+        request.table[match.length : request.capacity] = slots
+        self._register(request)
+
+    def _register(self, request: Request) -> None:
+        self._next_id = max(self._next_id, request.id + 1)
+        request.state = "running"
+        self._live[request.id] = request
+
+    def _count_admission(self, request: Request, *, resumed: bool) -> None:
+        numbers, totals = request.numbers, self.totals
+        if resumed:
+            numbers.resumed_tokens += request.cached_len
+            totals.resumed_tokens += request.cached_len
+            return
+        numbers.prompt_tokens, numbers.cached_tokens = request.length, request.cached_len
+        totals.prompt_tokens += request.length
+        totals.cached_tokens += request.cached_len
+        totals.lookup_tokens += request.length
+        totals.hit_tokens += request.cached_len
+
+    def _reserve(self, request: Request, n: int) -> Int32Array | None:
+        end = request.length + n
+        missing = round_up(end, self.page_size) - request.capacity
+        if missing > 0:
+            slots = self._take(missing)
+            if slots is None:
+                return None
+            request.table[request.capacity : request.capacity + missing] = slots
+            request.capacity += missing
+        return request.table[request.length : end].copy()
+
+    # ---- sharing and ending ----
+
+    def _publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
+        """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages.
+
+        row     [ tree's | own, already there  | own, new      | own ]
+                0     shared           prefix_length         up_to   length
+                         remapped, then freed    handed over
+        """
+        length = round_down(up_to, self.page_size)
+        shared, table = request.shared, request.table
+        if not self._may_publish(request) or length == 0 or (chunked and length <= shared):
+            return
+        result = self.tree.insert(
+            request.token_ids[:length],
+            table[:length],
+            request.namespace,
+            content=cut_content(request.content, length),
+            priority=request.priority,
+            chunked=chunked,
+        )
+        self._move_lock(request, result.handle, length)
+        duplicates = table[shared : result.prefix_length].copy()
+        table[shared : result.prefix_length] = result.slots[shared:]
+        self._ledger.hand_over(table[result.prefix_length : length])
+        self._ledger.give_back(duplicates, fence)
+        request.numbers.published_tokens += length - result.prefix_length
+        self.totals.published_tokens += length - result.prefix_length
+
+    def _may_publish(self, request: Request) -> bool:
+        return request.store and request.generation == self._generation
+
+    def _move_lock(self, request: Request, handle: Handle, shared: int) -> None:
+        self.tree.inc_lock_ref(handle)
+        if request.handle is not None:
+            self.tree.dec_lock_ref(request.handle)
+        request.handle, request.shared = handle, shared
+
+    def _end(self, request: Request, state: State, fence: Fence | None) -> None:
+        self._ledger.give_back(request.table[request.shared : request.capacity].copy(), fence)
+        if request.handle is not None:
+            self.tree.dec_lock_ref(request.handle)
+        self.req_to_token.free(request.row)
+        del self._live[request.id]
+        request.state, request.handle = state, None
+        self._keep_bound(fence)
+
+    # ---- branching and going back ----
+
+    def _fork(self, request: Request, n: int, fence: Fence | None) -> Forked | None:
+        """The whole pages are aliased; of a part-filled last page each fork gets a copy.
+
+        row     [ tree's                | own, whole pages   | own, cut page ]
+                 locked once more         held once more       copied
+        """
+        if n > self.req_to_token.free_size:
+            return None
+        self._publish(request, request.length, fence, chunked=True)
+        whole = round_down(request.length, self.page_size)
+        tail = request.length - whole
+        pages = self._take(n * self.page_size if tail else 0)
+        if pages is None:
+            return None
+        own_pages = pages.reshape(n, -1)
+        forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
+        source = np.tile(request.table[whole : request.length], n)
+        copies = self._copy(source, own_pages[:, :tail].reshape(-1))
+        return Forked(forks, *copies)
+
+    def _fork_one(self, request: Request, whole: int, own_page: Int32Array) -> Request:
+        fork = request.twin(self._next_id)
+        row = self.req_to_token.allocate()
+        assert row is not None
+        fork.row, fork.cached_len = row, request.length
+        fork.capacity = whole + len(own_page)
+        fork.table[:whole] = request.table[:whole]
+        fork.table[whole : fork.capacity] = own_page
+        fork.append(request.token_ids)
+        if request.handle is not None:
+            self.tree.inc_lock_ref(request.handle)
+        self._ledger.share(request.table[request.shared : whole])
+        self._register(fork)
+        return fork
+
+    def _rollback(self, request: Request, length: int, fence: Fence | None) -> Copies | None:
+        whole, keep = round_down(length, self.page_size), round_up(length, self.page_size)
+        fresh = self._take(self.page_size if self._is_foreign(request, whole, length) else 0)
+        if fresh is None:
+            return None
+        table, own = request.table, request.shared
+        cut_page = table[whole : whole + len(fresh)].copy()
+        if whole < request.shared:
+            self._shorten_lock(request, whole)
+        given_from = max(own, whole if len(fresh) else keep)
+        self._ledger.give_back(table[given_from : request.capacity].copy(), fence)
+        table[whole : whole + len(fresh)] = fresh
+        request.cut(length, capacity=keep)
+        return self._copy(cut_page[: length - whole], fresh[: length - whole])
+
+    def _is_foreign(self, request: Request, whole: int, length: int) -> bool:
+        """Whether the last kept token's page is cut and not the request's alone to write into."""
+        is_shared = whole < request.shared
+        return length > whole and (is_shared or self._ledger.holders[request.table[whole]] > 1)
+
+    def _shorten_lock(self, request: Request, shared: int) -> None:
+        match = self.tree.match_prefix(
+            request.token_ids[:shared],
+            request.namespace,
+            content=cut_content(request.content, shared),
+        )
+        self._move_lock(request, match.handle, shared)
+
+    def _copy(self, source: Int32Array, target: Int32Array) -> Copies:
+        if self.kv is None or not len(source):
+            return Copies(source, target)
+        self.kv.copy(source, target)
+        return Copies(EMPTY, EMPTY)
+
+    # ---- slots ----
+
+    def _take(self, n: int) -> Int32Array | None:
+        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
+        missing = n - self._ledger.free_size
+        if missing > self.tree.evictable_size:
+            return None
+        if missing > 0:
+            self._evict(missing)
+        return self._ledger.take(n)
+
+    def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
+        slots = self.tree.evict(num_tokens)
+        self.totals.evicted_tokens += len(slots)
+        self._ledger.free_unread(slots, fence)
+        return len(slots)
+
+    def _keep_bound(self, fence: Fence | None) -> None:
+        if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
+            self._evict(self.tree.total_size - self.max_cached_tokens, fence)
+
+    def _forget(self) -> None:
+        """Drop the tree; what live requests read of it is theirs until the last of them ends."""
+        slots = self.tree.reset()
+        self._generation += 1
+        for request in self._live.values():
+            self._ledger.share(request.table[: request.shared])
+            request.handle, request.shared = None, 0
+        self._ledger.retire(slots)
+
+
+def round_up(n: int, page_size: int) -> int:
+    """`n` in whole pages, not fewer."""
+    return -(-n // page_size) * page_size
+
+
+def round_down(n: int, page_size: int) -> int:
+    """`n` in whole pages, not more."""
+    return n - n % page_size
