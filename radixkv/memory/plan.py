@@ -1,0 +1,242 @@
+"""Capacity planning: what fits in a memory budget, and what each page size wastes."""
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+
+INT32_MAX = 2**31 - 1
+
+# The dtypes of the KV pools.
+DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1}
+_UNITS: dict[str, int] = {
+    "": 1,
+    "b": 1,
+    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+}
+COMPARED_PAGE_SIZES = (1, 16, 64, 256)
+
+
+@dataclass(frozen=True, slots=True)
+class PageUse:
+    """How much of the slots that a mix of lengths occupies at one page size holds a token."""
+
+    page_size: int
+    used_fraction: float
+    wasted_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class LengthMix:
+    """What a mix of request lengths uses of its slots, reserved for the longest and paged."""
+
+    count: int
+    tokens: int
+    reserved_used_fraction: float
+    paged: tuple[PageUse, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class CapacityPlan:
+    """What a memory budget holds. Sizes are tokens unless the name says bytes."""
+
+    bytes_per_token: int
+    memory_bytes: int
+    page_size: int
+    context: int
+    reserve: int
+    num_slots: int
+    requests_paged: int
+    requests_reserved: int
+    lengths: LengthMix | None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The plan as plain values, as `json.dumps` takes them."""
+        return asdict(self)
+
+
+def plan_capacity(
+    *,
+    layers: int,
+    kv_heads: int,
+    head_dim: int,
+    dtype: str,
+    memory: int | str,
+    context: int,
+    reserve: int | None = None,
+    page_size: int = 1,
+    lengths: Sequence[int] = (),
+) -> CapacityPlan:
+    """How many requests of `context` tokens fit in `memory`: paged, and each reserved `reserve`.
+
+    Paged, one page of the memory is padding, as in the pools. `reserve` is the longest context, by
+    default `context`. With `lengths`: what page sizes 1, 16, 64, 256 and `page_size` waste on them.
+    memory: bytes, or text such as "55GiB".
+
+    >>> plan = plan_capacity(layers=28, kv_heads=4, head_dim=128, dtype="bfloat16",
+    ...                      memory="55GiB", context=3000, reserve=32768, page_size=16)
+    >>> plan.bytes_per_token, plan.requests_paged, plan.requests_reserved
+    (57344, 342, 31)
+    """
+    reserve = context if reserve is None else reserve
+    _check_sizes(context, reserve, page_size)
+    token_bytes = bytes_per_token(layers, kv_heads, head_dim, dtype)
+    memory_bytes = parse_memory(memory)
+    num_slots = slots_that_fit(memory_bytes, token_bytes, page_size)
+    compared = sorted({*COMPARED_PAGE_SIZES, page_size})
+    return CapacityPlan(
+        bytes_per_token=token_bytes,
+        memory_bytes=memory_bytes,
+        page_size=page_size,
+        context=context,
+        reserve=reserve,
+        num_slots=num_slots,
+        requests_paged=num_slots // round_up(context, page_size),
+        requests_reserved=memory_bytes // (reserve * token_bytes),
+        lengths=length_mix(lengths, reserve, compared) if len(lengths) else None,
+    )
+
+
+def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: str) -> int:
+    """Bytes of K and V that one token takes in all layers.
+
+    >>> bytes_per_token(layers=28, kv_heads=4, head_dim=128, dtype="bfloat16")
+    57344
+    """
+    _check_positive(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
+    if dtype not in DTYPE_BYTES:
+        raise InvalidArgumentError(
+            f"dtype is {dtype}; it takes one of {', '.join(DTYPE_BYTES)}", dtype=dtype
+        )
+    return 2 * layers * kv_heads * head_dim * DTYPE_BYTES[dtype]
+
+
+def parse_memory(memory: int | str) -> int:
+    """Bytes in a size such as "55GiB" (1024s), "80GB" (1000s) or a plain number of bytes.
+
+    >>> parse_memory("1.5 KiB"), parse_memory("2kB"), parse_memory(4096)
+    (1536, 2000, 4096)
+    """
+    text = str(memory).strip()
+    found = re.fullmatch(r"(\d{1,20})(?:\.(\d{1,20}))?\s*([a-z]*)", text.lower(), re.ASCII)
+    if found is None or found[3] not in _UNITS:
+        raise InvalidArgumentError(
+            f"memory {text!r} is no size; write bytes, or a number and a unit, as in 55GiB or 80GB",
+            memory=text,
+        )
+    decimals = found[2] or ""
+    # In whole numbers: floats lose bytes of large sizes.
+    scale: int = 10 ** len(decimals)
+    amount = int(found[1] + decimals) * _UNITS[found[3]] // scale
+    _check_positive(memory=amount)
+    return amount
+
+
+def slots_that_fit(memory_bytes: int, token_bytes: int, page_size: int) -> int:
+    """Slots, in whole pages, of a pool that takes `memory_bytes` with its padding page."""
+    pages = memory_bytes // (token_bytes * page_size) - 1
+    if pages < 1:
+        raise InvalidArgumentError(
+            f"memory of {memory_bytes} bytes holds no two pages of {page_size} tokens of "
+            f"{token_bytes} bytes (one is padding); give more memory or a smaller page size",
+            memory_bytes=memory_bytes,
+            page_size=page_size,
+            token_bytes=token_bytes,
+        )
+    return pages * page_size
+
+
+def length_mix(lengths: Sequence[int], reserve: int, page_sizes: Sequence[int]) -> LengthMix:
+    """What a mix of request lengths uses of its slots: each reserved `reserve`, or in whole pages.
+
+    >>> mix = length_mix([3, 5], reserve=8, page_sizes=[1, 4])
+    >>> mix.reserved_used_fraction, [(use.page_size, use.wasted_tokens) for use in mix.paged]
+    (0.5, [(1, 0), (4, 4)])
+    """
+    for length in lengths:
+        _check_positive(length=length)
+    longest = max(lengths, default=0)
+    if not longest or longest > reserve:
+        raise InvalidArgumentError(
+            f"lengths must be from 1 to the reserve of {reserve} tokens, the longest is {longest}",
+            longest=longest,
+            reserve=reserve,
+        )
+    tokens = sum(lengths)
+    return LengthMix(
+        count=len(lengths),
+        tokens=tokens,
+        reserved_used_fraction=tokens / (len(lengths) * reserve),
+        paged=tuple(_page_use(lengths, tokens, page_size) for page_size in page_sizes),
+    )
+
+
+def _page_use(lengths: Sequence[int], tokens: int, page_size: int) -> PageUse:
+    occupied = sum(round_up(length, page_size) for length in lengths)
+    return PageUse(page_size, used_fraction=tokens / occupied, wasted_tokens=occupied - tokens)
+
+
+def read_lengths(path: str | Path) -> list[int]:
+    """Request lengths in a text file: whole numbers apart by white space or commas."""
+    try:
+        words = Path(path).read_text(encoding="utf-8").replace(",", " ").split()
+        lengths = [int(word) for word in words]
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(
+            f"no lengths to read in {path}: {error}; write whole numbers, one a line",
+            path=str(path),
+        ) from error
+    if not lengths:
+        raise InvalidArgumentError(f"{path} is empty; write one length a line", path=str(path))
+    return lengths
+
+
+def slots_of_positions(
+    pages: Sequence[int], page_size: int, num_positions: int
+) -> NDArray[np.int32]:
+    """The slot of each position of a request whose page table is `pages`: (num_positions,) int32.
+
+    >>> slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14).tolist()
+    [20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 0, 1]
+    """
+    _check_positive(page_size=page_size)
+    if not 0 <= num_positions <= len(pages) * page_size:
+        raise InvalidArgumentError(
+            f"{num_positions} positions do not lie in {len(pages)} pages of {page_size} tokens",
+            num_positions=num_positions,
+        )
+    firsts = np.asarray(pages, np.int64) * page_size
+    if len(firsts) and not 0 <= firsts.min() <= firsts.max() <= INT32_MAX - page_size:
+        raise InvalidSlotsError(f"pages {list(pages)} lead beyond int32 slots", pages=list(pages))
+    slots = firsts[:, None] + np.arange(page_size)
+    return slots.reshape(-1)[:num_positions].astype(np.int32)
+
+
+def round_up(tokens: int, page_size: int) -> int:
+    """`tokens` rounded up to whole pages."""
+    return -(-tokens // page_size) * page_size
+
+
+def _check_sizes(context: int, reserve: int, page_size: int) -> None:
+    _check_positive(context=context, reserve=reserve, page_size=page_size)
+    if reserve < context:
+        raise InvalidArgumentError(
+            f"reserve {reserve} is shorter than context {context}; it is the longest context",
+            reserve=reserve,
+            context=context,
+        )
+
+
+def _check_positive(**values: int) -> None:
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InvalidArgumentError(
+                f"{name} must be a whole number of at least 1, not {value!r}", **{name: value}
+            )

