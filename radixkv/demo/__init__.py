@@ -1,0 +1,8 @@
+"""The demo: a real model serves chats that share prefixes, with the cache and without.
+
+`chats.py` has the conversations, `serving.py` answers them both ways, `show.py` prints it.
+"""
+
+from radixkv.demo.run import run
+
+__all__ = ["run"]

@@ -1,0 +1,89 @@
+"""What the demo prints."""
+
+from rich.console import Console
+from rich.table import Table
+
+from radixkv.demo.chats import Chat
+from radixkv.demo.serving import Served
+from radixkv.service import ServerInfo, ServerStats
+from radixkv.stats import CacheStats
+
+SHOWN_ANSWER = 56
+
+
+def opening(console: Console, chats: list[Chat], info: ServerInfo, address: str) -> None:
+    """What is about to happen."""
+    console.print(
+        f"SmolLM2-135M-Instruct, float32, on this CPU. {len(chats)} chats of {len(chats[0].says)} "
+        f"turns under two long system prompts, all chats at once.\n"
+        f"Cache: {info.num_slots:,} slots, page size {info.page_size}, {info.core} core; it answers "
+        f"gRPC at {address} while the model runs.\n"
+    )
+
+
+def turn(console: Console, number: int, chats: list[Chat], served: list[Served]) -> None:
+    """One row a chat: tokens asked about, cached, computed; first token and text both ways."""
+    table = Table(title=f"Turn {number + 1}", title_justify="left", title_style="bold")
+    table.add_column("chat")
+    for name in ("prompt", "held before\n(over gRPC)", "cached", "computed"):
+        table.add_column(name, justify="right")
+    table.add_column("first token\nwith cache", justify="right")
+    table.add_column("without", justify="right")
+    table.add_column("text")
+    table.add_column("answer", no_wrap=True, max_width=SHOWN_ANSWER)
+    for chat, each in zip(chats, served, strict=True):
+        table.add_row(*_row(chat, each))
+    console.print(table)
+
+
+def _row(chat: Chat, each: Served) -> tuple[str, ...]:
+    numbers = each.with_cache.numbers
+    return (
+        chat.name,
+        str(numbers.prompt_tokens),
+        str(each.held),
+        f"[green]{numbers.cached_tokens}[/green]",
+        str(numbers.computed_tokens),
+        f"{_first_token_s(each.with_cache.numbers.time_to_first_token_s):.2f} s",
+        f"{_first_token_s(each.without.numbers.time_to_first_token_s):.2f} s",
+        "equal" if each.is_equal else "[red]DIFFERS[/red]",
+        " ".join(chat.messages[-1]["content"].split()),
+    )
+
+
+def answers(console: Console, length: int, everyone: int, tenant: int) -> None:
+    """What the service said about a prompt that was never sent."""
+    console.print(
+        f"A router asks about a new chat of {length} tokens: {everyone} are held "
+        f"(for another tenant: {tenant}).\n"
+    )
+
+
+def totals(console: Console, served: list[Served], cache: CacheStats, asked: ServerStats) -> None:
+    """The sums, from the engine and as the service tells them."""
+    table = Table(title="Totals", title_justify="left", title_style="bold", show_header=False)
+    table.add_column()
+    table.add_column(justify="right")
+    computed = sum(each.with_cache.numbers.computed_tokens for each in served)
+    rows = {
+        "prompt tokens": cache.prompt_tokens,
+        "served from cache": cache.cached_tokens,
+        "computed with the cache": computed,
+        "computed without": sum(each.without.numbers.computed_tokens for each in served),
+        "tokens cached now (over gRPC)": asked.evictable_size + asked.protected_size,
+        "slots free now (over gRPC)": asked.free_slots,
+    }
+    for name, value in rows.items():
+        table.add_row(name, f"{value:,}")
+    console.print(table)
+
+
+def speed_up(each: Served) -> float:
+    """How many times sooner the first token came with the cache."""
+    without = _first_token_s(each.without.numbers.time_to_first_token_s)
+    return without / _first_token_s(each.with_cache.numbers.time_to_first_token_s)
+
+
+def _first_token_s(seconds: float | None) -> float:
+    assert seconds is not None, "every answer of the demo has a token"
+    return seconds
