@@ -1,0 +1,62 @@
+"""The `radixkv` command. Each subcommand is a file that imports what it needs when it runs."""
+
+import os
+import sys
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+import radixkv
+from radixkv.cli.demo import demo
+from radixkv.cli.doctor import doctor
+from radixkv.cli.match import match
+from radixkv.cli.plan import plan
+from radixkv.cli.serve import serve
+from radixkv.cli.stats import stats
+from radixkv.errors import InvalidArgumentError, RadixKVError
+
+
+class Commands(TyperGroup):
+    """Says an error of ours in one line on stderr; exit code 2 for a wrong argument, else 1."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except RadixKVError as error:
+            print(f"radixkv: {' '.join(str(error).split())}", file=sys.stderr)
+            raise typer.Exit(2 if isinstance(error, InvalidArgumentError) else 1) from error
+
+
+app = typer.Typer(
+    cls=Commands,
+    help="A radix-tree, token-granular prefix cache for LLM serving.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+for command in (serve, match, stats, plan, demo, doctor):
+    app.command()(command)
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        print(f"radixkv {radixkv.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def options(
+    version: Annotated[
+        bool,
+        typer.Option("--version", callback=_print_version, is_eager=True, help="Show the version."),
+    ] = False,
+) -> None:
+    """A radix-tree, token-granular prefix cache for LLM serving."""
+
+
+def main() -> None:
+    """Run the command line."""
+    # What gRPC's core logs by itself, the errors say already.
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    app(prog_name="radixkv")

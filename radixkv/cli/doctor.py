@@ -1,0 +1,28 @@
+"""`radixkv doctor`: what is installed, which core serves, which backends work here."""
+
+from dataclasses import asdict
+
+import typer
+from rich.markup import escape
+from rich.table import Table
+
+from radixkv.cli.show import Json, console, print_json
+
+_STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
+
+
+def doctor(as_json: Json = False) -> None:
+    """Look at everything that decides what radixkv can do here; exit code 1 if it is broken."""
+    from radixkv.doctor import examine
+
+    findings = examine()
+    if as_json:
+        print_json([asdict(finding) for finding in findings])
+    else:
+        table = Table("what", "state", "found", "advice")
+        for found in findings:
+            state = f"[{_STYLES[found.state]}]{found.state}[/]"
+            table.add_row(found.name, state, escape(found.detail), escape(found.advice))
+        console().print(table)
+    if any(found.state == "broken" for found in findings):
+        raise typer.Exit(1)

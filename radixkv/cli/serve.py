@@ -1,0 +1,118 @@
+"""`radixkv serve`: a real model at work, and a server that tells what its cache holds."""
+
+import sys
+from pathlib import Path
+from queue import SimpleQueue
+from typing import IO, TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from radixkv.cli.prompts import Inbox, feed, open_prompts
+from radixkv.cli.show import Json, model_packages
+from radixkv.errors import InvalidArgumentError, RadixKVError
+
+if TYPE_CHECKING:
+    from radixkv.cache import PrefixCache
+    from radixkv.cli.answering import Answering
+    from radixkv.integrations.transformers import Generator
+    from radixkv.service import CacheServer
+
+SMOLLM2 = "smollm2"
+
+
+def serve(
+    model: Annotated[
+        str | None,
+        typer.Option(help=f"Hugging Face folder, GGUF file, or {SMOLLM2} for the packaged model."),
+    ] = None,
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='Prompts, a line each, or JSON lines with "prompt"; else standard input.'
+        ),
+    ] = None,
+    listen: Annotated[
+        str | None, typer.Option(help="Where to listen: host:port or unix:/path.")
+    ] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow an address that other machines can reach.")
+    ] = False,
+    slots: Annotated[int, typer.Option(help="Slots of the KV pool.")] = 8192,
+    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
+    policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
+    max_batch: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
+    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put prompts into the model's chat template.")
+    ] = False,
+    once: Annotated[
+        bool, typer.Option("--once", help="Exit when all prompts are answered.")
+    ] = False,
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that what is running has at SIGTERM.")
+    ] = 10.0,
+    as_json: Json = False,
+) -> None:
+    """Run a model on prompts, with a server beside it that tells what its cache holds.
+
+    Answers go to standard output, everything else to standard error.
+
+    SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
+    """
+    if model is None:
+        raise InvalidArgumentError(
+            f"--model is missing: give a model's folder, a GGUF file or {SMOLLM2}; a server alone "
+            "needs leases, which are not there yet"
+        )
+    from radixkv.cache import PrefixCache
+    from radixkv.service import CacheServer
+    from radixkv.service.limits import DEFAULT_ADDRESS
+
+    # A model takes a while to load: what is wrong with the rest is told before.
+    cache = PrefixCache(slots, page_size=page_size, policy=policy, max_requests=max_batch)
+    server = CacheServer(cache, listen or DEFAULT_ADDRESS, insecure=insecure)
+    lines = open_prompts(prompts)
+    generator, tokenizer = _load(model, cache, max_batch)
+    from radixkv.cli.answering import Answering
+
+    answering = Answering(
+        generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
+    )
+    _run(answering, server, lines, once=once, grace_s=grace)
+
+
+def _run(
+    answering: "Answering", server: "CacheServer", lines: IO[str], *, once: bool, grace_s: float
+) -> None:
+    inbox: Inbox = SimpleQueue()
+    with answering.until_signals(inbox), server:
+        print(f"radixkv: listening on {server.address}", file=sys.stderr, flush=True)
+        feed(inbox, lines)
+        is_stopped = answering.run(inbox, once=once)
+        server.stop(grace_s)
+        if is_stopped:
+            answering.drain(grace_s)
+    if answering.num_failed and not is_stopped:
+        raise typer.Exit(1)
+
+
+def _load(model: str, cache: "PrefixCache", max_batch: int) -> tuple["Generator", Any]:
+    with model_packages():
+        from transformers.utils import logging
+
+        from radixkv.integrations.transformers import (
+            Generator,
+            find_smollm2,
+            load_model,
+            load_tokenizer,
+        )
+
+    logging.disable_progress_bar()
+    path = find_smollm2() if model == SMOLLM2 else model
+    try:
+        loaded, tokenizer = load_model(path), load_tokenizer(path)
+    except RadixKVError:
+        raise
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"no model in {path}: {error}", path=str(path)) from error
+    return Generator(loaded, cache=cache, max_batch=max_batch), tokenizer

@@ -1,0 +1,73 @@
+"""What the commands have in common: their options, tables for people, JSON for programs."""
+
+import json
+import sys
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from radixkv.errors import BackendUnavailableError
+
+if TYPE_CHECKING:
+    from radixkv.service import Client
+
+# A pipe has no width; a table in it is as wide as it needs to be, up to this.
+_PIPE_WIDTH = 200
+
+Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
+Target = Annotated[
+    str | None,
+    typer.Option(
+        envvar="RADIXKV_TARGET",
+        help="Server to ask, host:port or unix:/path; by default where `serve` listens by default.",
+    ),
+]
+
+
+def connect(target: str | None) -> "Client":
+    """A client of the server that was named, or of the one where `serve` listens by default."""
+    from radixkv.service import Client
+    from radixkv.service.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
+
+    return Client(target or DEFAULT_ADDRESS, timeout_s=ADMIN_DEADLINE_S)
+
+
+@contextmanager
+def model_packages() -> Iterator[None]:
+    """Around imports of what runs models: BackendUnavailableError says how to install it."""
+    try:
+        import torch  # noqa: F401 - before transformers, which complains in its own words
+
+        yield
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"a model needs {error.name}: pip install 'radixkv[transformers]'", package=error.name
+        ) from error
+
+
+def console() -> Console:
+    """Standard output, for people."""
+    return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
+
+
+def print_json(value: Any) -> None:
+    """`value` on one line of standard output; arrays as lists, times in ISO 8601."""
+    print(json.dumps(value, default=_plain), flush=True)
+
+
+def _plain(value: Any) -> Any:
+    return value.tolist() if hasattr(value, "tolist") else value.isoformat()
+
+
+def pairs(title: str, rows: Iterable[tuple[str, Any]]) -> Table:
+    """A table of names and values."""
+    table = Table(title=title, show_header=False, title_justify="left")
+    table.add_column(style="bold")
+    table.add_column(justify="right")
+    for name, value in rows:
+        table.add_row(name, f"{value:,}" if isinstance(value, int) else str(value))
+    return table

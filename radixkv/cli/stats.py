@@ -1,0 +1,79 @@
+"""`radixkv stats`: the sizes and counters of a server, once or live."""
+
+import time
+from contextlib import suppress
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.live import Live
+from rich.table import Table
+
+from radixkv.cli.show import Json, Target, connect, console, pairs, print_json
+
+if TYPE_CHECKING:
+    from radixkv.service import Client, ServerInfo, ServerStats
+
+
+def stats(
+    target: Target = None,
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Go on until interrupted; with --json a line a look.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks of --watch.")] = 1.0,
+    as_json: Json = False,
+) -> None:
+    """Show what a server holds, and how much of what was asked it had."""
+    with connect(target) as client, suppress(KeyboardInterrupt):
+        info = client.server_info()
+        if as_json:
+            _print_lines(client, info, every if watch else None)
+        elif not watch:
+            console().print(_table(info, client.stats()))
+        else:
+            _show_live(client, info, every)
+
+
+def _print_lines(client: "Client", info: "ServerInfo", every: float | None) -> None:
+    while True:
+        print_json(_values(info, client.stats()))
+        if every is None:
+            return
+        time.sleep(every)
+
+
+def _show_live(client: "Client", info: "ServerInfo", every: float) -> None:
+    with Live(console=console(), auto_refresh=False) as live:
+        while True:
+            live.update(_table(info, client.stats()), refresh=True)
+            time.sleep(every)
+
+
+def _values(info: "ServerInfo", now: "ServerStats") -> dict[str, Any]:
+    return {**asdict(info), **asdict(now), "hit_rate": _hit_rate(now)}
+
+
+def _hit_rate(now: "ServerStats") -> float | None:
+    return now.hit_tokens / now.lookup_tokens if now.lookup_tokens else None
+
+
+def _table(info: "ServerInfo", now: "ServerStats") -> Table:
+    rate = _hit_rate(now)
+    return pairs(
+        f"radixkv {info.version}, {info.core} core, page size {info.page_size}",
+        [
+            ("slots", info.num_slots),
+            ("free", now.free_slots),
+            ("private to requests", now.allocated_slots),
+            ("cached, evictable", now.evictable_size),
+            ("cached, protected", now.protected_size),
+            ("waiting", now.waiting_slots),
+            ("nodes", now.num_nodes),
+            ("looked up", now.lookup_tokens),
+            ("of those cached", now.hit_tokens),
+            ("hit rate", "-" if rate is None else f"{rate:.1%}"),
+            ("evicted", now.evicted_tokens),
+            ("epoch", f"{now.epoch:016x}"),
+            ("revision", now.revision),
+        ],
+    )

@@ -1,0 +1,21 @@
+"""The gRPC service: `CacheServer` answers for a cache, `Client` and `AsyncClient` ask.
+
+`limits.py` says what both sides agree on, `status.py` how errors travel, `calls.py` what clients
+can ask.
+"""
+
+from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats
+from radixkv.service.client import AsyncClient, Client
+from radixkv.service.codec import Prompt
+from radixkv.service.server import CacheServer
+
+__all__ = [
+    "AsyncClient",
+    "CacheServer",
+    "Client",
+    "Match",
+    "MatchReply",
+    "Prompt",
+    "ServerInfo",
+    "ServerStats",
+]

@@ -1,0 +1,76 @@
+"""Where a server listens: loopback and unix sockets are safe, anything else takes leave."""
+
+import os
+import socket
+from ipaddress import ip_address
+from pathlib import Path
+from typing import Any
+
+from radixkv.errors import ListenError
+
+
+def check_address(address: str, *, insecure: bool) -> None:
+    """Raises ListenError for an address that is malformed, or not local without `insecure`."""
+    if address.startswith("unix:"):
+        return
+    host, _, port = address.rpartition(":")
+    # gRPC would take a larger port modulo 2**16.
+    if not host or not port.isdecimal() or int(port) > 65_535:
+        raise _refusal(address, "it takes host:port or unix:path")
+    if not insecure and not is_local(address):
+        raise _refusal(
+            address, "it is open to the network, without encryption; allow that with insecure"
+        )
+
+
+def listen(server: Any, address: str) -> str:
+    """Bind a gRPC server and return the address that clients take, a port of 0 filled in.
+
+    A unix socket is open to this user only, and so is its folder where it is made here.
+    Raises ListenError for an address that is taken or not of this machine.
+    """
+    if address.startswith("unix:"):
+        return _listen_unix(server, address)
+    return f"{address.rpartition(':')[0]}:{_bind(server, address)}"
+
+
+def is_local(address: str) -> bool:
+    """Whether only this machine can reach the address."""
+    host = address.rpartition(":")[0].strip("[]")
+    if address.startswith("unix:") or host == "localhost":
+        return True
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen_unix(server: Any, address: str) -> str:
+    path = Path(address.removeprefix("unix:"))
+    # gRPC unlinks what is there, a socket that another server listens on included.
+    if path.exists() and (not path.is_socket() or _is_answered(path)):
+        raise _refusal(address, "the path is taken")
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise _refusal(address, str(error)) from error
+    _bind(server, address)
+    os.chmod(path, 0o600)
+    return address
+
+
+def _is_answered(path: Path) -> bool:
+    with socket.socket(socket.AF_UNIX) as probe:
+        return probe.connect_ex(str(path)) == 0
+
+
+def _bind(server: Any, address: str) -> int:
+    try:
+        port: int = server.add_insecure_port(address)
+    except RuntimeError as error:
+        raise _refusal(address, "it is taken, or not an address of this machine") from error
+    return port
+
+
+def _refusal(address: str, why: str) -> ListenError:
+    return ListenError(f"cannot listen on {address}: {why}", address=address)

@@ -1,0 +1,195 @@
+"""The calls of both clients: each function builds a request and says how its answer is read."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+from typing import Any, Generic, TypeAlias, TypeVar
+
+import numpy as np
+from google.protobuf.message import Message
+
+from radixkv.errors import MessageTooLargeError
+from radixkv.service import codec
+from radixkv.service.codec import Prompt
+from radixkv.service.limits import MAX_MESSAGE_BYTES
+from radixkv.service.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
+from radixkv.tree import Namespace, TokenIds
+from radixkv.tree.tokens import Int32Array
+from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
+from radixkv.v1.prefix_cache_pb2 import MatchPrefixResponse
+from radixkv.v1.types_pb2 import TokenSequence
+
+Answer = TypeVar("Answer")
+Prompts: TypeAlias = "TokenIds | Prompt | Sequence[TokenIds | Prompt]"
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[Answer]):
+    """A request on its way, and how to read the answer."""
+
+    rpc: Rpc[Any, Any]
+    request: Message
+    timeout_s: float | None
+    read: Callable[[Any], Answer]
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """length: tokens cached. slots: (length,) int32, if asked for."""
+
+    length: int
+    slots: Int32Array | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class MatchReply:
+    """One match a prompt, in the order asked, all true at one revision of one epoch."""
+
+    matches: tuple[Match, ...]
+    epoch: int
+    revision: int
+
+    @property
+    def lengths(self) -> list[int]:
+        return [match.length for match in self.matches]
+
+
+@dataclass(frozen=True, slots=True)
+class ServerInfo:
+    """Limits and identity of a server."""
+
+    version: str
+    grpc_version: str
+    core: str
+    page_size: int
+    num_slots: int
+    max_batch_sequences: int
+    max_message_bytes: int
+    start_time: datetime
+    epoch: int
+    revision: int
+
+
+@dataclass(frozen=True, slots=True)
+class ServerStats:
+    """Sizes in tokens, their sum is the pool; counters since the cache was made."""
+
+    free_slots: int
+    allocated_slots: int
+    evictable_size: int
+    protected_size: int
+    waiting_slots: int
+    num_nodes: int
+    lookup_tokens: int
+    hit_tokens: int
+    evicted_tokens: int
+    epoch: int
+    revision: int
+
+
+def match(
+    prompts: Prompts,
+    namespace: Namespace | None = None,
+    *,
+    probe: bool = False,
+    want_slots: bool = False,
+    leave_last_token: bool = False,
+    expected_epoch: int = 0,
+    timeout_s: float | None = None,
+) -> Call[MatchReply]:
+    """How much is cached of one prompt, or of each of up to `max_batch_sequences` in one call.
+
+    A prompt is a list, array, bytes (little-endian int32) or NumPy array of token ids, or a
+    `Prompt` where content spans go with it.
+    probe: look only, recency stays as it is. leave_last_token: match at most all but the last.
+    want_slots: also the slots, which may be evicted at any moment after the answer.
+    expected_epoch: EpochMismatchError unless the cache is in this epoch; 0: any.
+    """
+    request = MATCH_PREFIX.request(
+        namespace=codec.write_namespace(namespace) if namespace is not None else None,
+        sequences=_write_prompts(prompts),
+        want_slots=want_slots,
+        leave_last_token=leave_last_token,
+        expected_epoch=expected_epoch,
+        probe=probe,
+    )
+    _check_size(request)
+    return Call(MATCH_PREFIX, request, timeout_s, partial(_read_matches, want_slots=want_slots))
+
+
+def server_info(*, timeout_s: float | None = None) -> Call[ServerInfo]:
+    """Limits and identity of the server."""
+    return Call(GET_SERVER_INFO, GetServerInfoRequest(), timeout_s, _read_server_info)
+
+
+def stats(*, timeout_s: float | None = None) -> Call[ServerStats]:
+    """Sizes and counters of the cache at one revision."""
+    return Call(GET_STATS, GET_STATS.request(), timeout_s, _read_stats)
+
+
+def _write_prompts(prompts: Prompts) -> list[TokenSequence]:
+    batch = [prompts] if _is_one(prompts) else prompts
+    codec.check_batch(len(batch))
+    return [
+        codec.write_sequence(item if isinstance(item, Prompt) else Prompt(item), f"prompts[{at}]")
+        for at, item in enumerate(batch)
+    ]
+
+
+def _is_one(prompts: Prompts) -> bool:
+    """Whether it is one prompt: a matrix is a batch, a list too unless it begins with an int."""
+    if isinstance(prompts, Prompt):
+        return True
+    if isinstance(prompts, list | tuple):
+        return bool(prompts) and isinstance(prompts[0], int | np.integer)
+    return getattr(prompts, "ndim", 1) == 1
+
+
+def _check_size(request: Message) -> None:
+    size = request.ByteSize()
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLargeError(
+            f"the prompts take {size} bytes; a message takes {MAX_MESSAGE_BYTES}: split the call",
+            size=size,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+        )
+
+
+def _read_matches(response: MatchPrefixResponse, *, want_slots: bool) -> MatchReply:
+    matches = (
+        Match(match.matched_length, codec.unpack(match.slots) if want_slots else None)
+        for match in response.matches
+    )
+    return MatchReply(tuple(matches), response.header.epoch, response.header.revision)
+
+
+def _read_server_info(response: GetServerInfoResponse) -> ServerInfo:
+    return ServerInfo(
+        version=response.version,
+        grpc_version=response.grpc_version,
+        core=response.core,
+        page_size=response.page_size,
+        num_slots=response.num_slots,
+        max_batch_sequences=response.max_batch_sequences,
+        max_message_bytes=response.max_message_bytes,
+        start_time=response.start_time.ToDatetime().astimezone(),
+        epoch=response.header.epoch,
+        revision=response.header.revision,
+    )
+
+
+def _read_stats(response: GetStatsResponse) -> ServerStats:
+    return ServerStats(
+        free_slots=response.free_slots,
+        allocated_slots=response.allocated_slots,
+        evictable_size=response.evictable_size,
+        protected_size=response.protected_size,
+        waiting_slots=response.waiting_slots,
+        num_nodes=response.num_nodes,
+        lookup_tokens=response.lookup_tokens,
+        hit_tokens=response.hit_tokens,
+        evicted_tokens=response.evicted_tokens,
+        epoch=response.header.epoch,
+        revision=response.header.revision,
+    )

@@ -1,0 +1,58 @@
+"""What both sides of a connection agree on, and change together: sizes, deadlines, keep-alive."""
+
+import json
+from typing import Any, TypeAlias
+
+Options: TypeAlias = list[tuple[str, Any]]
+
+DEFAULT_ADDRESS = "127.0.0.1:50051"
+MAX_MESSAGE_BYTES = 16 << 20
+MAX_BATCH_SEQUENCES = 1024
+DATA_DEADLINE_S = 1.0
+ADMIN_DEADLINE_S = 10.0
+# For callers that set no deadline.
+LONGEST_CALL_S = 30.0
+
+_SIZES: Options = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+]
+
+SERVER_OPTIONS: Options = [
+    *_SIZES,
+    # Two servers on one port would share its connections in silence.
+    ("grpc.so_reuseport", 0),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
+    # A server that had no processor for a minute reads several pings at once: that is no attack.
+    ("grpc.http2.max_ping_strikes", 0),
+]
+
+_RETRY = {
+    "methodConfig": [
+        {
+            "name": [
+                {"service": "radixkv.v1.PrefixCacheService", "method": "MatchPrefix"},
+                {"service": "radixkv.v1.InfoService"},
+            ],
+            "retryPolicy": {
+                "maxAttempts": 4,
+                "initialBackoff": "0.01s",
+                "maxBackoff": "0.1s",
+                "backoffMultiplier": 2,
+                "retryableStatusCodes": ["UNAVAILABLE"],
+            },
+        }
+    ],
+    "retryThrottling": {"maxTokens": 10, "tokenRatio": 0.1},
+}
+
+CLIENT_OPTIONS: Options = [
+    *_SIZES,
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 10_000),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.service_config", json.dumps(_RETRY)),
+    # A cache is asked where it runs; a proxy meant for the web would only lose the call.
+    ("grpc.enable_http_proxy", 0),
+]

@@ -1,0 +1,30 @@
+"""What gRPC does to a whole process: it does not survive a fork, and it wakes every event loop."""
+
+import logging
+import os
+
+from radixkv.errors import ForkedProcessError
+
+_owner: int | None = None
+
+
+def claim_process() -> None:
+    """Take gRPC for this process; raises ForkedProcessError if a parent of it took it before."""
+    global _owner
+    pid = os.getpid()
+    if _owner is None:
+        _owner = pid
+        logging.getLogger("asyncio").addFilter(_is_news)
+    elif _owner != pid:
+        raise ForkedProcessError(
+            f"process {pid} was forked from {_owner} after that used gRPC; start it with spawn or "
+            "forkserver, or fork before the first client or server",
+            pid=pid,
+            parent=_owner,
+        )
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Drops what asyncio logs where two loops use gRPC, whose poller wakes both for one message."""
+    is_idle = record.exc_info is not None and isinstance(record.exc_info[1], BlockingIOError)
+    return not (is_idle and "PollerCompletionQueue" in record.getMessage())

@@ -1,0 +1,92 @@
+from radixkv.v1 import types_pb2 as _types_pb2
+from google.protobuf.internal import containers as _containers
+from google.protobuf import descriptor as _descriptor
+from google.protobuf import message as _message
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
+from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class PickRequest(_message.Message):
+    __slots__ = ("namespace", "sequences", "loads")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCES_FIELD_NUMBER: _ClassVar[int]
+    LOADS_FIELD_NUMBER: _ClassVar[int]
+    namespace: _types_pb2.Namespace
+    sequences: _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenSequence]
+    loads: _containers.RepeatedCompositeFieldContainer[WorkerLoad]
+    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.TokenSequence, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ...) -> None: ...
+
+class WorkerLoad(_message.Message):
+    __slots__ = ("worker", "load")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    load: float
+    def __init__(self, worker: _Optional[str] = ..., load: _Optional[float] = ...) -> None: ...
+
+class PickResponse(_message.Message):
+    __slots__ = ("picks",)
+    PICKS_FIELD_NUMBER: _ClassVar[int]
+    picks: _containers.RepeatedCompositeFieldContainer[Pick]
+    def __init__(self, picks: _Optional[_Iterable[_Union[Pick, _Mapping]]] = ...) -> None: ...
+
+class Pick(_message.Message):
+    __slots__ = ("worker", "matched_length", "best_length", "reason")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    BEST_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    matched_length: int
+    best_length: int
+    reason: str
+    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ..., best_length: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+
+class LookupRequest(_message.Message):
+    __slots__ = ("namespace", "sequence")
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    namespace: _types_pb2.Namespace
+    sequence: _types_pb2.TokenSequence
+    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequence: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ...) -> None: ...
+
+class LookupResponse(_message.Message):
+    __slots__ = ("matches",)
+    MATCHES_FIELD_NUMBER: _ClassVar[int]
+    matches: _containers.RepeatedCompositeFieldContainer[WorkerMatch]
+    def __init__(self, matches: _Optional[_Iterable[_Union[WorkerMatch, _Mapping]]] = ...) -> None: ...
+
+class WorkerMatch(_message.Message):
+    __slots__ = ("worker", "matched_length")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    MATCHED_LENGTH_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    matched_length: int
+    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ...) -> None: ...
+
+class ListWorkersRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListWorkersResponse(_message.Message):
+    __slots__ = ("workers",)
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ...) -> None: ...
+
+class WorkerStatus(_message.Message):
+    __slots__ = ("worker", "address", "applied", "num_tokens", "silent_s", "state")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    APPLIED_FIELD_NUMBER: _ClassVar[int]
+    NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    SILENT_S_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    address: str
+    applied: _types_pb2.ResponseHeader
+    num_tokens: int
+    silent_s: float
+    state: str
+    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., applied: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_tokens: _Optional[int] = ..., silent_s: _Optional[float] = ..., state: _Optional[str] = ...) -> None: ...

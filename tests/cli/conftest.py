@@ -1,0 +1,40 @@
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from radixkv import PrefixCache
+from radixkv.cli import app
+from radixkv.service import CacheServer
+from tests.cli.tiny import save_tiny_model
+
+
+@pytest.fixture
+def cache() -> PrefixCache:
+    return PrefixCache(64)
+
+
+@pytest.fixture
+def server(cache: PrefixCache) -> Iterator[CacheServer]:
+    with CacheServer(cache, "127.0.0.1:0") as server:
+        yield server
+
+
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch):
+    """`radixkv` with these arguments, in this process."""
+    monkeypatch.delenv("RADIXKV_TARGET", raising=False)
+
+    def invoke(*arguments: str) -> Result:
+        return CliRunner().invoke(app, list(arguments))
+
+    return invoke
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See `save_tiny_model`."""
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny_model(folder)
+    return folder

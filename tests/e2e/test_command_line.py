@@ -1,0 +1,93 @@
+"""The command as users and programs start it: processes, pipes, signals."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import radixkv
+from radixkv import PrefixCache
+from radixkv.service import CacheServer
+
+COMMAND = [sys.executable, "-m", "radixkv"]
+
+
+def run(*arguments: str) -> subprocess.CompletedProcess:
+    return subprocess.run([*COMMAND, *arguments], capture_output=True, text=True, timeout=60)
+
+
+@pytest.fixture
+def server():
+    with CacheServer(PrefixCache(64), "127.0.0.1:0") as server:
+        yield server
+
+
+def test_an_error_is_one_line_and_no_traceback():
+    done = run("stats", "--target", "127.0.0.1:1")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr.startswith("radixkv: 127.0.0.1:1: failed to connect")
+    assert done.stderr.count("\n") == 1
+
+
+def test_json_is_all_that_is_printed(server):
+    done = run("match", "--target", server.address, "--ids", "1", "--json")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["matches"][0]["matched_length"] == 0
+
+
+def test_a_pipe_gets_no_colours_and_no_folded_lines(server):
+    done = run("doctor")
+    assert "\x1b" not in done.stdout
+    assert any(sys.executable in line for line in done.stdout.splitlines())
+
+
+def watch_stats(server, *arguments: str, stdout=subprocess.PIPE) -> subprocess.Popen:
+    command = [*COMMAND, "stats", "--watch", "--every", "0.1", "--target", server.address]
+    return subprocess.Popen(
+        [*command, *arguments], stdout=stdout, stderr=subprocess.PIPE, text=True
+    )
+
+
+def test_watching_ends_with_ctrl_c(server):
+    watch = watch_stats(server, "--json")
+    looks = [json.loads(watch.stdout.readline()) for _ in range(3)]
+    assert [look["num_slots"] for look in looks] == [64] * 3
+    watch.send_signal(signal.SIGINT)
+    _, err = watch.communicate(timeout=60)
+    assert (watch.returncode, err) == (0, "")
+
+
+def test_watching_on_a_terminal_draws_again_and_again(server):
+    ours, theirs = os.openpty()
+    watch = watch_stats(server, stdout=theirs)
+    os.close(theirs)
+    shown = ""
+    while shown.count("evictable") < 3:
+        shown += os.read(ours, 4096).decode()
+    watch.send_signal(signal.SIGINT)
+    _, err = watch.communicate(timeout=60)
+    os.close(ours)
+    assert (watch.returncode, err) == (0, "")
+    assert "\x1b[" in shown
+
+
+def test_the_version_needs_neither_torch_nor_grpc():
+    code = (
+        "import sys; from radixkv.cli import app\n"
+        "try: app(['--version'])\n"
+        "finally: print(sorted({'grpc', 'torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
+    assert done.stdout == f"radixkv {radixkv.__version__}\n[]\n"
+
+
+def test_a_reader_that_goes_away_is_no_traceback(server):
+    watch = watch_stats(server, "--json")
+    watch.stdout.readline()
+    watch.stdout.close()
+    assert watch.wait(timeout=60) != 0
+    with watch.stderr as err:
+        assert "Traceback" not in err.read()
