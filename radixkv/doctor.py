@@ -132,7 +132,7 @@ def _model() -> Finding:
 ADVICE = {
     "core": "Install a C++20 compiler, then `make native` (or reinstall radixkv).",
     "numpy": "pip install --force-reinstall numpy",
-    "grpc": "pip install --upgrade 'grpcio>=1.78' 'protobuf>=6.33'",
+    "grpc": "pip install --upgrade 'grpcio>=1.78.2' 'protobuf>=6.33.6'",
     "torch": "pip install 'radixkv[torch]'",
     "attention": "pip install 'radixkv[torch]'",
     "transformers": "pip install 'radixkv[transformers]'",

@@ -4,6 +4,7 @@ import statistics
 import time
 
 from rich.console import Console
+from transformers import PreTrainedTokenizerBase
 from transformers.utils import logging
 
 from radixkv.demo import show
@@ -17,16 +18,12 @@ from radixkv.tree import Namespace
 NUM_SLOTS = 4096
 
 
-class AnswersDifferError(RadixKVError):
-    """The cache changed what the model said, which it never may."""
-
-    reason = "ANSWERS_DIFFER"
-
-
 def run(console: Console) -> None:
-    """Serve all chats and print what happens. Raises AnswersDifferError if the cache shows."""
+    """Serve all chats and print what happens. Raises RadixKVError if an answer differs."""
     began = time.perf_counter()
-    with console.status("loading SmolLM2-135M-Instruct (the first time it is converted: 20 to 40 s)"):
+    with console.status(
+        "loading SmolLM2-135M-Instruct (the first time it is converted: 20 to 40 s)"
+    ):
         logging.disable_progress_bar()  # of its own, in the way of ours
         path = find_smollm2()
         model, tokenizer = load_model(path), load_tokenizer(path)
@@ -49,14 +46,16 @@ def _serve_turn(
     console: Console,
     turn: int,
     chats: list[Chat],
-    tokenizer: object,
+    tokenizer: PreTrainedTokenizerBase,
     engines: BothWays,
     client: Client,
 ) -> list[Served]:
     prompts = [chat.ask(turn, tokenizer) for chat in chats]
     with console.status(f"turn {turn + 1}: {len(prompts)} prompts, with the cache and without"):
         served = engines.serve(prompts, client)
-    answers = [tokenizer.decode(each.with_cache.tokens, skip_special_tokens=True) for each in served]  # type: ignore[attr-defined]
+    answers = [
+        tokenizer.decode(each.with_cache.tokens, skip_special_tokens=True) for each in served
+    ]
     for chat, answer in zip(chats, answers, strict=True):
         chat.answer(answer)
     show.turn(console, turn, chats, served)
@@ -64,7 +63,7 @@ def _serve_turn(
 
 
 def _ask_about_a_new_prompt(
-    console: Console, chats: list[Chat], tokenizer: object, client: Client
+    console: Console, chats: list[Chat], tokenizer: PreTrainedTokenizerBase, client: Client
 ) -> None:
     """What a router would ask: a chat that was never seen, under a prompt that was."""
     new = Chat("new", ["Good morning! Who are you?"], chats[0].messages[:1])
@@ -77,7 +76,7 @@ def _ask_about_a_new_prompt(
 def _conclude(console: Console, served: list[Served], seconds: float) -> None:
     equal = sum(each.is_equal for each in served)
     if equal < len(served):
-        raise AnswersDifferError(
+        raise RadixKVError(
             f"{len(served) - equal} of {len(served)} answers differ with the cache and without"
         )
     numbers = [each.with_cache.numbers for each in served]

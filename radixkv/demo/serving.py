@@ -24,7 +24,7 @@ class Served:
 
 
 class BothWays:
-    """The same model behind two engines: `cached` reuses prefixes, `plain` computes every prompt."""
+    """One model behind two engines: `cached` reuses prefixes, `plain` computes every prompt."""
 
     def __init__(self, model: Any, num_slots: int) -> None:
         self.cached = Generator(model, num_slots=num_slots)
