@@ -53,11 +53,8 @@ def _serve_turn(
     prompts = [chat.ask(turn, tokenizer) for chat in chats]
     with console.status(f"turn {turn + 1}: {len(prompts)} prompts, with the cache and without"):
         served = engines.serve(prompts, client)
-    answers = [
-        tokenizer.decode(each.with_cache.tokens, skip_special_tokens=True) for each in served
-    ]
-    for chat, answer in zip(chats, answers, strict=True):
-        chat.answer(answer)
+    for chat, each in zip(chats, served, strict=True):
+        chat.answer(str(tokenizer.decode(each.with_cache.tokens, skip_special_tokens=True)))
     show.turn(console, turn, chats, served)
     return served
 

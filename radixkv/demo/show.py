@@ -15,9 +15,9 @@ def opening(console: Console, chats: list[Chat], info: ServerInfo, address: str)
     """What is about to happen."""
     console.print(
         f"SmolLM2-135M-Instruct, float32, on this CPU: {len(chats)} chats of "
-        f"{len(chats[0].says)} turns under two long system prompts, all at once.\n"
-        f"Cache: {info.num_slots:,} slots, page size {info.page_size}, {info.core} core; it answers "
-        f"gRPC at {address} while the model runs.\n"
+        f"{len(chats[0].says)} turns under two system prompts, all at once.\n"
+        f"Cache: {info.num_slots:,} slots, page size {info.page_size}, {info.core} core; it "
+        f"answers gRPC at {address} while the model runs.\n"
     )
 
 
