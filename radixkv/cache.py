@@ -35,6 +35,7 @@ from radixkv.tree.content import Content, check_content
 from radixkv.tree.tokens import Int32Array
 
 DEFAULT_MAX_CONTEXT = 131_072
+LOWEST_PRIORITY = -(2**31)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -47,7 +48,7 @@ def _atomic(
 
     @wraps(method)
     def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        with self._lock:
+        with self.lock:
             try:
                 return method(self, *args, **kwargs)
             finally:
@@ -65,6 +66,7 @@ class PrefixCache(RequestLife):
     kv: the pool whose K/V `fork` and `rollback` copy by themselves.
     max_cached_tokens: most that the tree keeps beside what is locked; a longer prompt keeps its
     beginning.
+    lock: around each call; hold it to make several calls at one revision.
     Raises InvalidArgumentError.
 
     >>> cache = PrefixCache(16)
@@ -99,7 +101,7 @@ class PrefixCache(RequestLife):
         self.max_context_len = max_context_len
         self.events = EventLog()
         self.weight_version = 0
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         tree.track_changes()
 
     # ---- looking ----
@@ -112,13 +114,13 @@ class PrefixCache(RequestLife):
     @property
     def free_size(self) -> int:
         """Slots that are free now; eviction may add `tree.evictable_size`."""
-        with self._lock:
+        with self.lock:
             return self._ledger.free_size
 
     @property
     def live_requests(self) -> list[Request]:
         """Requests that were admitted and have not ended."""
-        with self._lock:
+        with self.lock:
             return list(self._live.values())
 
     @_atomic
@@ -131,9 +133,8 @@ class PrefixCache(RequestLife):
         them, `admit`.
         """
         tokens = as_token_ids(token_ids)
-        if not self._is_present(namespace):
-            tokens, content = tokens[:0], ()
-        match = self.tree.match_prefix(tokens, self._now(namespace), content=content)
+        visible, spans = (tokens, content) if self._is_present(namespace) else (tokens[:0], ())
+        match = self.tree.match_prefix(visible, self._now(namespace), content=spans)
         self.totals.lookup_tokens += len(tokens)
         self.totals.hit_tokens += match.length
         return match
@@ -192,7 +193,8 @@ class PrefixCache(RequestLife):
             return self._admit(request, tokens, limit, resumed=True)
         spans = tuple(check_content(content, len(tokens)))
         request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
-        request.content, request.store, request.priority = spans, store, priority
+        request.content, request.store = spans, store
+        request.priority = _at_least(LOWEST_PRIORITY, priority=priority)
         return self._admit(request, tokens, limit, resumed=False)
 
     @_atomic
@@ -225,6 +227,7 @@ class PrefixCache(RequestLife):
         """
         self._check_running(request)
         tokens = as_token_ids(token_ids)
+        self._check_fits(request.length + len(tokens))
         reserved = request.capacity - request.length
         if len(tokens) > reserved:
             raise InvalidArgumentError(f"{len(tokens)} tokens are committed, {reserved} reserved")
@@ -367,6 +370,8 @@ class PrefixCache(RequestLife):
             )
 
     def _is_present(self, namespace: Namespace) -> bool:
+        if not isinstance(namespace, Namespace):
+            raise InvalidNamespaceError(f"namespace is {namespace!r}; it takes a Namespace")
         return namespace.weight_version in (0, self.weight_version)
 
     def _now(self, namespace: Namespace) -> Namespace:
@@ -384,11 +389,13 @@ class PrefixCache(RequestLife):
         return self._now(namespace)
 
     def _to_resume(self, request: Request, namespace: Namespace) -> Request:
+        if request._pool is not self.req_to_token:
+            raise InvalidArgumentError(f"request {request.id} belongs to another cache")
         if request.state != "retracted":
             raise RequestEndedError(
                 f"request {request.id} is {request.state}; only a retracted one resumes"
             )
-        if namespace not in (DEFAULT, request.namespace):
+        if namespace != DEFAULT and self._now(namespace) != self._now(request.namespace):
             raise InvalidNamespaceError(
                 f"a resumed request keeps its namespace, {request.namespace}"
             )

@@ -6,9 +6,11 @@ gives exactly what is resident. A reset begins a new epoch: its log starts with 
 """
 
 import secrets
+import threading
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import TypeAlias
 
 import numpy as np
@@ -34,7 +36,7 @@ class Event:
 
 
 class EventLog:
-    """The last events, up to about `max_bytes` of them.
+    """The last events, up to about `max_bytes` of them. Thread-safe.
 
     epoch: drawn at random at each boot and reset. revision: of the last change, from 0.
     compact_revision: history up to here is gone; `since` serves what came after it.
@@ -43,6 +45,7 @@ class EventLog:
 
     def __init__(self, max_bytes: int = 64 * 2**20) -> None:
         self._max_bytes = max_bytes
+        self._lock = threading.Lock()
         self._events: deque[Event] = deque()
         self._bytes = 0
         self.epoch = _new_epoch()
@@ -52,31 +55,38 @@ class EventLog:
 
     def append(self, changes: Iterable[Stored | Trimmed]) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
-        events = [Event(self.revision + 1, change) for change in changes]
-        if events:
-            self._add(events)
+        with self._lock:
+            events = [Event(self.revision + 1, change) for change in changes]
+            if events:
+                self._add(events)
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
-        self.epoch = _new_epoch()
-        self._events.clear()
-        self._bytes = 0
-        self.compact_revision = self.revision
-        self.is_complete = True
-        self._add([Event(self.revision + 1, Cleared())])
+        with self._lock:
+            self.epoch = _new_epoch()
+            self._events.clear()
+            self._bytes = 0
+            self.compact_revision = self.revision
+            self.is_complete = True
+            self._add([Event(self.revision + 1, Cleared())])
 
     def since(self, revision: int) -> list[Event]:
-        """Events after `revision`, in order.
+        """Events after `revision`, in order. Cost: O(events returned).
 
         Raises HistoryLostError where they are not all kept.
         """
+        with self._lock:
+            self._check_kept(revision)
+            newer = takewhile(lambda event: event.revision > revision, reversed(self._events))
+            return list(newer)[::-1]
+
+    def _check_kept(self, revision: int) -> None:
         if not self.compact_revision <= revision <= self.revision:
             raise HistoryLostError(
                 f"revision {revision} is not kept; {self.compact_revision} to {self.revision} are",
                 compact_revision=self.compact_revision,
                 revision=self.revision,
             )
-        return [event for event in self._events if event.revision > revision]
 
     def _add(self, events: list[Event]) -> None:
         self.revision += 1

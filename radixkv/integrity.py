@@ -2,12 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
+from itertools import accumulate
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from radixkv.events import Run, Runs, Stored, Trimmed, replay, runs_of
-from radixkv.tree import NodeInfo
+from radixkv.events import Run, Runs, replay, runs_of
+from radixkv.tree import NodeInfo, Stored, Trimmed
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
@@ -19,15 +20,19 @@ SHOWN = 10
 def check_cache(cache: "PrefixCache") -> list[str]:
     """One line for each broken invariant.
 
-    I1 partition, I2 sizes and I3 locks and I7 reach (in the tree), I4 liveness, I5 replay, I6
-    quiet.
+    I1 partition, I2 sizes and I7 reach (in the tree), I3 locks (there and here), I4 liveness,
+    I5 replay, I6 quiet.
     """
     nodes = list(cache.tree.walk())
+    by_first_slot = {(node.parent_id, int(node.slots[0])): node for node in nodes}
+    paths = {request.id: _path_of(request, by_first_slot) for request in cache._live.values()}
     return [
         *cache.tree.check_integrity(),
         *_partition(cache, nodes),
         *_holders(cache),
-        *(line for request in cache._live.values() for line in _liveness(request, nodes)),
+        *_locks(paths, nodes),
+        *(line for request in cache._live.values() for line in _shared(request, paths)),
+        *_private(cache),
         *_replay(cache, nodes),
         *_quiet(cache),
     ]
@@ -78,17 +83,56 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
         yield f"I1 partition: live rows {sorted(rows)} and {free} free rows do not add up"
 
 
-def _liveness(request: "Request", nodes: list[NodeInfo]) -> Iterator[str]:
-    """The shared part of a row is one path of the tree: the same slots, under the same tokens."""
-    by_first_slot = {(node.parent_id, int(node.slots[0])): node for node in nodes}
+def _path_of(request: "Request", by_first_slot: dict[tuple[int, int], NodeInfo]) -> list[NodeInfo]:
+    """The nodes that hold the shared part of a row, as far as tree and row agree."""
+    path: list[NodeInfo] = []
     at, parent = 0, 0
     while at < request.shared:
         node = by_first_slot.get((parent, int(request.table[at])))
         if node is None or not _is_under(request, node, at):
-            slot = request.table[at]
-            yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has other there"
-            return
+            break
+        path.append(node)
         at, parent = at + len(node.slots), node.id
+    return path
+
+
+def _locks(paths: dict[int, list[NodeInfo]], nodes: list[NodeInfo]) -> Iterator[str]:
+    held = Counter(node.id for path in paths.values() for node in path)
+    for node in nodes:
+        if node.lock_ref != held[node.id]:
+            said, there = node.lock_ref, held[node.id]
+            yield f"I3 locks: node {node.id} says lock_ref {said}, {there} live requests hold it"
+
+
+def _shared(request: "Request", paths: dict[int, list[NodeInfo]]) -> Iterator[str]:
+    """The shared part of a row is one path of the tree: the same slots, under the same tokens."""
+    at = sum(len(node.slots) for node in paths[request.id])
+    if at != request.shared:
+        slot = request.table[at]
+        yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has other there"
+
+
+def _private(cache: "PrefixCache") -> Iterator[str]:
+    """The rest of a row is not free, and whoever names the same slot has the same tokens so far."""
+    free, several = cache.allocator.free_slots(), np.flatnonzero(cache._ledger.holders > 1)
+    told: dict[int, int] = {}
+    for request in cache._live.values():
+        own = request.table[request.shared : request.length]
+        for slot in own[np.isin(own, free)][:SHOWN].tolist():
+            yield f"I4 liveness: {request!r} names slot {slot}, which is free"
+        both = np.flatnonzero(np.isin(own, several))
+        prefixes = _prefixes(request) if len(both) else []
+        for at in (both + request.shared).tolist():
+            slot = int(request.table[at])
+            if told.setdefault(slot, prefixes[at]) != prefixes[at]:
+                yield f"I4 liveness: {request!r} names slot {slot} at {at}, so do other tokens"
+
+
+def _prefixes(request: "Request") -> list[int]:
+    """A hash of the namespace and all tokens up to each, (length,)."""
+    tokens = request.token_ids.tolist()
+    hashes = accumulate(tokens, lambda *both: hash(both), initial=hash(request.namespace))
+    return list(hashes)[1:]
 
 
 def _is_under(request: "Request", node: NodeInfo, at: int) -> bool:

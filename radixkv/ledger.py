@@ -46,9 +46,14 @@ class SlotLedger:
         return self.allocator.free_size
 
     @property
+    def deferred_size(self) -> int:
+        """Slots that wait behind a fence."""
+        return sum(len(slots) for _, slots in self.deferred)
+
+    @property
     def waiting_size(self) -> int:
         """Slots that are deferred or retired. Cost: O(num_slots)."""
-        return sum(len(slots) for _, slots in self.deferred) + int(self.is_retired.sum())
+        return self.deferred_size + int(self.is_retired.sum())
 
     @property
     def private_size(self) -> int:
@@ -78,26 +83,24 @@ class SlotLedger:
         """What a forgotten tree held: free it, or keep it for the requests that `share` it."""
         is_read = self.holders[slots] > 0
         self.is_retired[slots[is_read]] = True
-        self.free_unread(slots[~is_read])
+        self.free(slots[~is_read])
 
     def give_back(self, slots: Int32Array, fence: Fence | None) -> None:
         """A request holds them no more; they are freed with the last that did."""
         self.holders[slots] -= 1
         done = slots[self.holders[slots] == 0]
         self.is_retired[done] = False
-        self._free(done, fence)
+        self.free(done, fence)
 
-    def free_unread(self, slots: Int32Array, fence: Fence | None = None) -> None:
-        """Free what the tree gave up; its last reader may still run behind the latest fence."""
+    def free(self, slots: Int32Array, fence: Fence | None = None) -> None:
+        """Free them behind `fence`, or the latest one: who read them before may still run."""
         if fence is None and self.deferred:
             fence = self.deferred[-1][0]
-        self._free(slots, fence)
-
-    def _free(self, slots: Int32Array, fence: Fence | None) -> None:
-        if fence is None:
-            self.allocator.free(slots)
-        elif len(slots):
+        if fence is not None:
+            # Even without slots: what the tree gives up meanwhile waits behind this fence.
             self.deferred.append((fence, slots))
+        elif len(slots):
+            self.allocator.free(slots)
 
     def _collect(self) -> None:
         """Free what waits behind fences that are done, in the order they were given."""

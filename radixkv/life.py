@@ -174,16 +174,17 @@ class RequestLife:
         """
         if n > self.req_to_token.free_size:
             return None
-        self._publish(request, request.length, fence, chunked=True)
         whole = round_down(request.length, self.page_size)
         tail = request.length - whole
         pages = self._take(n * self.page_size if tail else 0)
         if pages is None:
             return None
+        self._publish(request, request.length, fence, chunked=True)
         own_pages = pages.reshape(n, -1)
         forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
         source = np.tile(request.table[whole : request.length], n)
         copies = self._copy(source, own_pages[:, :tail].reshape(-1))
+        self._keep_bound(fence)
         return Forked(forks, *copies)
 
     def _fork_one(self, request: Request, whole: int, own_page: Int32Array) -> Request:
@@ -214,6 +215,7 @@ class RequestLife:
         self._ledger.give_back(table[given_from : request.capacity].copy(), fence)
         table[whole : whole + len(fresh)] = fresh
         request.cut(length, capacity=keep)
+        self._keep_bound(fence)
         return self._copy(cut_page[: length - whole], fresh[: length - whole])
 
     def _is_foreign(self, request: Request, whole: int, length: int) -> bool:
@@ -238,8 +240,11 @@ class RequestLife:
     # ---- slots ----
 
     def _take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
-        missing = n - self._ledger.free_size
+        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken.
+
+        What waits behind a fence counts as room to come: None for now, and no more is evicted.
+        """
+        missing = n - self._ledger.free_size - self._ledger.deferred_size
         if missing > self.tree.evictable_size:
             return None
         if missing > 0:
@@ -249,7 +254,7 @@ class RequestLife:
     def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         slots = self.tree.evict(num_tokens)
         self.totals.evicted_tokens += len(slots)
-        self._ledger.free_unread(slots, fence)
+        self._ledger.free(slots, fence)
         return len(slots)
 
     def _keep_bound(self, fence: Fence | None) -> None:

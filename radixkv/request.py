@@ -50,7 +50,7 @@ class Request:
         self.handle: Handle | None = None
         self.generation = 0  # of the weights and the tree that its K/V belongs to
         self._pool = pool
-        self._tokens = EMPTY
+        self._tokens: Int32Array = np.empty(0, np.int32)
 
     @property
     def slots(self) -> Int32Array:
@@ -60,7 +60,8 @@ class Request:
     @property
     def table(self) -> Int32Array:
         """The whole row, reserved and unused positions included."""
-        return self._pool.rows[self.row]
+        row: Int32Array = self._pool.rows[self.row]
+        return row
 
     @property
     def token_ids(self) -> Int32Array:

@@ -1,6 +1,7 @@
 """The token-to-KV allocator: which slots are free."""
 
-from typing import TypeAlias
+from operator import index
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -44,6 +45,7 @@ class TokenToKVAllocator:
 
         Raises InvalidArgumentError if `n` is negative or no multiple of the page size.
         """
+        n = _as_int("n", n)
         if n < 0 or n % self.page_size:
             raise InvalidArgumentError(
                 f"n is {n}; it takes 0 or more, a multiple of page size {self.page_size}", n=n
@@ -60,27 +62,20 @@ class TokenToKVAllocator:
         """Take slots back, in whole pages.
 
         Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
-        page,
-        SlotNotAllocatedError for one that is free already or comes twice; each names it, and then
-        nothing
-        was freed.
+        page, SlotNotAllocatedError for one that is free already or comes twice; each names it, and
+        then nothing was freed.
         """
-        given = np.asarray(slots, np.int64)
+        given = _as_slots(slots)
         self._check_range(given)
-        unique = np.unique(given)
-        if len(unique) != len(given):
-            twice = int(unique[np.unique(given, return_counts=True)[1].argmax()])
-            raise SlotNotAllocatedError(f"slot {twice} comes twice in one free", slot=twice)
-        pages = unique[:: self.page_size] // self.page_size
-        self._check_whole_pages(unique, pages)
+        given = given.astype(np.int64)
+        _check_once(given)
+        pages = self._whole_pages(given)
         is_free = ~self._is_held[pages]
         if is_free.any():
             slot = int(pages[is_free.argmax()]) * self.page_size
             raise SlotNotAllocatedError(f"slot {slot} is free already", slot=slot)
         self._is_held[pages] = False
-        self._stack[self._top : self._top + len(pages)] = (
-            given[:: self.page_size] // self.page_size
-        )[::-1]
+        self._stack[self._top : self._top + len(pages)] = pages[::-1]
         self._top += len(pages)
 
     def free_slots(self) -> Int32Array:
@@ -93,29 +88,55 @@ class TokenToKVAllocator:
         within = np.arange(self.page_size, dtype=np.int32)
         return (pages[:, None] * np.int32(self.page_size) + within).reshape(-1)
 
-    def _check_range(self, given: NDArray[np.int64]) -> None:
+    def _check_range(self, given: NDArray[Any]) -> None:
         low, high = self.page_size, self.num_slots + self.page_size - 1
         wrong = (given < low) | (given > high)
-        if given.ndim != 1 or wrong.any():
-            slot = (
-                int(given.reshape(-1)[wrong.reshape(-1).argmax()])
-                if wrong.any()
-                else given.tolist()
-            )
+        if wrong.any():
+            slot = int(given[wrong.argmax()])
             raise InvalidSlotsError(
                 f"slot {slot} is not in the pool; slots are {low} to {high}", slot=slot
             )
 
-    def _check_whole_pages(self, unique: NDArray[np.int64], pages: NDArray[np.int64]) -> None:
+    def _whole_pages(self, given: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The pages that distinct slots make up, in the order of their first slots in `given`."""
         if self.page_size == 1:
-            return
-        whole = self._slots_of(pages.astype(np.int32))
-        if len(whole) != len(unique) or (whole != unique).any():
-            parts = np.setxor1d(whole, unique)
+            return given
+        pages, first, count = np.unique(
+            given // self.page_size, return_index=True, return_counts=True
+        )
+        is_part = count < self.page_size
+        if is_part.any():
+            slot = int(given[first[is_part.argmax()]])
             raise InvalidSlotsError(
-                f"slot {int(parts[0])}: slots are freed in whole pages of {self.page_size}",
-                slot=int(parts[0]),
+                f"slot {slot}: slots are freed in whole pages of {self.page_size}", slot=slot
             )
+        return pages[np.argsort(first)]
+
+
+def _as_int(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
+
+
+def _as_slots(slots: ArrayLike) -> NDArray[Any]:
+    try:
+        given = np.asarray(slots)
+    except (ValueError, TypeError, OverflowError, RuntimeError):
+        raise InvalidSlotsError("slots are no ints in one dimension") from None
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InvalidSlotsError(
+            f"slots have dtype {given.dtype}, shape {given.shape}; free takes ints in one dimension"
+        )
+    return given
+
+
+def _check_once(given: NDArray[np.int64]) -> None:
+    slots, count = np.unique(given, return_counts=True)
+    if len(slots) != len(given):
+        twice = int(slots[count.argmax()])
+        raise SlotNotAllocatedError(f"slot {twice} comes twice in one free", slot=twice)
 
 
 def check_pool_shape(num_slots: int, page_size: int) -> None:

@@ -40,11 +40,12 @@ class ReqToTokenPool:
 
     def free(self, row: int) -> None:
         """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
-        if not 0 <= row < self.max_requests or row in self._free:
+        is_row = isinstance(row, int | np.integer) and 0 <= row < self.max_requests
+        if not is_row or row in self._free:
             raise InvalidArgumentError(
-                f"row {row} is not held; rows are 0 to {self.max_requests - 1}"
+                f"row {row!r} is not held; rows are 0 to {self.max_requests - 1}"
             )
-        self._free.append(row)
+        self._free.append(int(row))
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.
@@ -54,7 +55,20 @@ class ReqToTokenPool:
         """
         import torch
 
+        self._check_there(np.asarray(rows, np.int64), width)
         on_gpu = torch.device(device).type == "cuda"
         staging = torch.empty((len(rows), width), dtype=torch.int32, pin_memory=on_gpu)
         np.take(self.rows[:, :width], rows, axis=0, out=staging.numpy())
         return staging.to(device, non_blocking=on_gpu)
+
+    def _check_there(self, rows: NDArray[np.int64], width: int) -> None:
+        wrong = (rows < 0) | (rows >= self.max_requests)
+        if wrong.any():
+            row = int(rows[wrong.argmax()])
+            raise InvalidArgumentError(
+                f"row {row} is not there; rows are 0 to {self.max_requests - 1}", row=row
+            )
+        if not 0 <= width <= self.max_context_len:
+            raise InvalidArgumentError(
+                f"width is {width}; it takes 0 to {self.max_context_len}", width=width
+            )

@@ -132,6 +132,10 @@ def count_codes(keys: Iterable[Int32Array]) -> dict[int, int]:
 
 def check_content(content: Content, length: int) -> list[ContentSpan]:
     """`content` as spans; raises InvalidContentError naming the first bad one."""
+    if not hasattr(content, "__iter__"):
+        raise InvalidContentError(
+            f"content is {content!r}; it takes (start, length, id: bytes) spans"
+        )
     spans, end = [], 0
     for at, item in enumerate(content):
         span = _as_span(item, at)

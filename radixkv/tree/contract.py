@@ -117,7 +117,8 @@ class RadixTree:
         cls, page_size: int = 1, policy: str = "lru", core: str | None = None
     ) -> "RadixTree":
         if cls is RadixTree:
-            cls = load_core(core)
+            chosen = load_core(core)
+            return chosen.__new__(chosen)
         return super().__new__(cls)
 
     def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from radixkv.errors import StaleHandleError
 from radixkv.tree.content import count_codes
 
 if TYPE_CHECKING:
@@ -39,7 +40,11 @@ def _sizes(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
 def _locks(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
     held: Counter[int] = Counter()
     for handle, count in tree._locked.items():
-        _, node = tree._resolve(handle)
+        try:
+            _, node = tree._resolve(handle)
+        except StaleHandleError:
+            yield f"I3 locks: a locked handle of length {handle.length} holds tokens that are gone"
+            continue
         if node is not None and node.end != handle.length:
             yield f"I3 locks: a locked handle of length {handle.length} ends inside node {node.id}"
         while node is not None and node.parent is not None:

@@ -42,3 +42,9 @@ class Namespace:
 
 
 DEFAULT = Namespace()
+
+
+def check_namespace(value: object) -> None:
+    """Raises InvalidNamespaceError for anything but a `Namespace`."""
+    if not isinstance(value, Namespace):
+        raise InvalidNamespaceError(f"namespace is {value!r}; it takes a radixkv.Namespace")

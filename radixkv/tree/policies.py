@@ -37,7 +37,7 @@ POLICIES: dict[str, Policy] = {
 
 def get_policy(name: str) -> Policy:
     """The policy of that name; InvalidArgumentError lists those there are."""
-    if name not in POLICIES:
+    if not isinstance(name, str) or name not in POLICIES:
         raise InvalidArgumentError(
             f"policy is {name!r}; it takes {', '.join(POLICIES)}", policy=name
         )

@@ -13,6 +13,7 @@ is never newer than its parent and under LRU the oldest evictable node is always
 """
 
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -36,9 +37,9 @@ from radixkv.tree.contract import (
     Trimmed,
 )
 from radixkv.tree.integrity import check_tree
-from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.policies import get_policy
-from radixkv.tree.tokens import EMPTY, Int32Array, TokenIds, as_slots, as_token_ids
+from radixkv.tree.tokens import EMPTY, Int32Array, TokenIds, as_int, as_slots, as_token_ids
 
 
 class Node:
@@ -80,6 +81,7 @@ class Node:
 
     @property
     def is_alive(self) -> bool:
+        """Holds tokens of the tree: is neither evicted nor a root."""
         return self.end > 0
 
 
@@ -139,9 +141,9 @@ class PythonRadixTree(RadixTree):
     ) -> MatchResult:
         path, partial, length = self._walk_down(self._encode(token_ids, content), namespace)
         self._refresh(path)
-        nodes = path if partial is None else [*path, partial]
-        slots = _concat([node.slots for node in nodes])[:length]
-        return MatchResult(length, slots, PythonHandle(self, nodes[-1] if nodes else None, length))
+        last = partial or (path[-1] if path else None)
+        slots = _slots_on(path, partial, length)
+        return MatchResult(length, slots, PythonHandle(self, last, length))
 
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
@@ -163,6 +165,7 @@ class PythonRadixTree(RadixTree):
         self, codes: Int32Array, namespace: Namespace
     ) -> tuple[list[Node], Node | None, int]:
         """The nodes matched whole, the one matched in part, and the tokens matched."""
+        check_namespace(namespace)
         key, page, at = codes.tobytes(), self.page_size * 4, 0
         path: list[Node] = []
         node: Node | None = self._roots.get(namespace)
@@ -199,7 +202,7 @@ class PythonRadixTree(RadixTree):
         if node.order_key is not None:
             del self._leaves[node.order_key]
             node.order_key = None
-        if node.parent is not None and not node.children and not node.lock_ref:
+        if node.is_alive and not node.children and not node.lock_ref:
             node.order_key = (*self._order_of(node), node.id)
             self._leaves[node.order_key] = node
 
@@ -246,14 +249,12 @@ class PythonRadixTree(RadixTree):
                 epoch=self.epoch,
             )
         node = handle._node
-        if node is None:
-            return handle, None
-        if not node.is_alive or node.end < handle.length:
+        while node is not None and not (node.is_alive and node.start < handle.length):
+            node = node.parent
+        if handle.length and (node is None or node.end < handle.length):
             raise StaleHandleError(
                 "the handle's tokens were evicted; match again", length=handle.length
             )
-        while node.start >= handle.length and node.parent is not None:
-            node = node.parent
         return handle, node
 
     # ---- changing ----
@@ -268,6 +269,8 @@ class PythonRadixTree(RadixTree):
         priority: int = 0,
         chunked: bool = False,
     ) -> InsertResult:
+        check_namespace(namespace)
+        priority = as_int(priority, "priority")
         tokens, own_slots = as_token_ids(token_ids), as_slots(slots)
         if len(tokens) != len(own_slots):
             raise InvalidSlotsError(
@@ -278,13 +281,13 @@ class PythonRadixTree(RadixTree):
         key = self._content.encode(tokens, content, intern=True)
         key = key[: len(key) - len(key) % self.page_size]
         path, partial, length = self._walk_down(key, namespace)
-        found = _concat([node.slots for node in (*path, partial) if node is not None])[:length]
+        found = _slots_on(path, partial, length)
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
         if length < len(key):
-            path.append(
-                self._add_leaf(path, namespace, key[length:], own_slots[length : len(key)].copy())
-            )
+            leaf = self._add_leaf(path, namespace, key[length:], own_slots[length : len(key)])
+            leaf.priority = priority
+            path.append(leaf)
         self._content.settle()
         self._touch_inserted(path, priority, hit=not chunked)
         return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
@@ -295,7 +298,7 @@ class PythonRadixTree(RadixTree):
         parent = path[-1] if path else self._root_of(namespace)
         self._ids += 1
         self._runs += 1
-        leaf = Node(self._ids, parent, codes.tobytes(), slots)
+        leaf = Node(self._ids, parent, codes.tobytes(), _kept(slots))
         leaf.run, leaf.created = self._runs, self._ticks
         parent.children[self._page(leaf.key)] = leaf
         self._evictable += len(slots)
@@ -322,12 +325,12 @@ class PythonRadixTree(RadixTree):
         """Cut `node` after `at` of its tokens; returns the new head, which it now hangs under."""
         assert node.parent is not None
         self._ids += 1
-        head = Node(self._ids, node.parent, node.key[: at * 4], node.slots[:at].copy())
+        head = Node(self._ids, node.parent, node.key[: at * 4], _kept(node.slots[:at]))
         head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
         head.recency, head.created = node.recency, node.created
         head.run, head.run_offset = node.run, node.run_offset
         node.parent.children[self._page(head.key)] = head
-        node.key, node.slots = node.key[at * 4 :], node.slots[at:].copy()
+        node.key, node.slots = node.key[at * 4 :], _kept(node.slots[at:])
         node.run_offset += at
         node.parent = head
         head.children[self._page(node.key)] = node
@@ -335,6 +338,7 @@ class PythonRadixTree(RadixTree):
         return head
 
     def evict(self, num_tokens: int) -> Int32Array:
+        num_tokens = as_int(num_tokens, "num_tokens")
         if num_tokens < 0:
             raise InvalidArgumentError(f"num_tokens is {num_tokens}; it takes 0 or more")
         left = -(-num_tokens // self.page_size) * self.page_size
@@ -358,18 +362,19 @@ class PythonRadixTree(RadixTree):
             node.slots = node.slots[:keep]
             node.end -= count
             if len(node.key) > 8 * keep:  # copied when half is gone: O(1) a trimmed token over time
-                node.key, node.slots = node.key[: keep * 4], node.slots.copy()
+                node.key, node.slots = node.key[: keep * 4], _kept(node.slots)
         else:
             self._remove(node)
         return slots
 
     def _remove(self, node: Node) -> None:
-        parent, node.parent = node.parent, None
+        """Keeps `node.parent`: handles that end above a later split climb through dead nodes."""
+        parent = node.parent
         assert parent is not None
+        node.end = 0
         self._place(node)
         del parent.children[self._page(node.key)]
         self._num_nodes -= 1
-        node.end = 0
         self._place(parent)
         if isinstance(parent, Root) and not parent.children:
             del self._roots[parent.namespace]
@@ -451,7 +456,7 @@ class PythonRadixTree(RadixTree):
         by_id: dict[int, Node] = {}
         for space, id_, parent_id, key, slots, values in state["nodes"]:
             parent = by_id.get(parent_id) or self._root_of(space)
-            node = by_id[id_] = Node(id_, parent, key, slots)
+            node = by_id[id_] = Node(id_, parent, key, _kept(slots))
             node.hit_count, node.priority, node.recency, node.created, node.run, node.run_offset = (
                 values
             )
@@ -461,7 +466,7 @@ class PythonRadixTree(RadixTree):
         for node in by_id.values():
             self._place(node)
         self._ticks, self._runs, self._ids = state["counters"]
-        self._content = state["content"]
+        self._content = deepcopy(state["content"])  # copy.copy brings the very object
 
 
 def _path_to(node: Node) -> list[Node]:
@@ -470,6 +475,21 @@ def _path_to(node: Node) -> list[Node]:
         path.append(node)
         node = node.parent
     return path[::-1]
+
+
+def _slots_on(path: list[Node], partial: Node | None, length: int) -> Int32Array:
+    """The slots of the first `length` tokens, all of `path` and some of `partial`; a copy."""
+    parts = [node.slots for node in path]
+    if partial is not None:
+        parts.append(partial.slots[: length - partial.start])
+    return _concat(parts)
+
+
+def _kept(slots: Int32Array) -> Int32Array:
+    """A copy that `walk` can show without letting anyone write into the tree."""
+    copy = slots.copy()
+    copy.flags.writeable = False
+    return copy
 
 
 def _concat(parts: list[Int32Array]) -> Int32Array:

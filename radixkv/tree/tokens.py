@@ -2,12 +2,13 @@
 
 from array import array
 from collections.abc import Sequence
+from operator import index
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
-from radixkv.errors import InvalidSlotsError, InvalidTokensError
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError, InvalidTokensError
 
 Int32Array: TypeAlias = NDArray[np.int32]
 # Also any CPU tensor: whatever NumPy can read through the array protocol.
@@ -32,6 +33,14 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
     """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`."""
     return _as_int32(values, name, InvalidSlotsError)
+
+
+def as_int(value: Any, name: str) -> int:
+    """`value` as an int; InvalidArgumentError for what is none."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
 
 
 def _as_int32(

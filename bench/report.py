@@ -1,0 +1,56 @@
+"""What every benchmark writes: its figures, and what a reader needs to judge them."""
+
+import json
+import os
+import platform
+import subprocess
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import radixkv
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results"
+PACKAGES = ("numpy", "torch", "transformers", "grpcio", "hypothesis")
+
+
+def machine() -> dict[str, Any]:
+    """Processor, system, versions and commit of this run."""
+    return {
+        "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs, {_model()}",
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "radixkv": radixkv.__version__,
+        "core": radixkv.RadixTree().core,
+        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+    }
+
+
+def save(name: str, command: str, figures: dict[str, Any], path: Path | None = None) -> Path:
+    """Write `figures` with the command that gave them; returns the file, bench/results/NAME.json."""
+    path = path or RESULTS / f"{name}.json"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    report = {"command": command, **machine(), **figures}
+    path.write_text(json.dumps(report, indent=2) + "\n")
+    return path
+
+
+def _model() -> str:
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor()
+
+
+def _commit() -> str | None:
+    asked = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
+    )
+    return asked.stdout.strip() or None
+
+
+def _version(name: str) -> str | None:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return None

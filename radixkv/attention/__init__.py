@@ -1,0 +1,12 @@
+"""Attention over the KV pool: one interface, several backends, chosen by name."""
+
+from radixkv.attention.base import AttentionBackend, AttentionBatch
+from radixkv.attention.registry import backend_status, get_backend, register_backend
+
+__all__ = [
+    "AttentionBackend",
+    "AttentionBatch",
+    "backend_status",
+    "get_backend",
+    "register_backend",
+]

@@ -1,0 +1,124 @@
+"""What a step of attention is asked for, and what every backend answers."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from radixkv.errors import InvalidArgumentError
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+
+@dataclass(frozen=True)
+class AttentionBatch:
+    """The requests of one step, their new tokens packed one request after another.
+
+        rows[i]    [ slots of the context so far | slots of the new tokens ]
+                                                  <--- query_lens[i] ---->
+
+    A new token sees its whole context and the new tokens up to itself.
+    rows: one (context length,) int32 array a request. query_lens: 1 or more each.
+    """
+
+    rows: Sequence[NDArray[np.int32]]
+    query_lens: Sequence[int]
+
+    def __post_init__(self) -> None:
+        if not len(self.rows) == len(self.query_lens) > 0:
+            raise InvalidArgumentError(
+                f"the batch has {len(self.rows)} rows and {len(self.query_lens)} query lengths; "
+                "it takes one of each a request, and at least one request",
+                rows=len(self.rows),
+                query_lens=len(self.query_lens),
+            )
+        for at, (row, query_len) in enumerate(zip(self.rows, self.query_lens, strict=True)):
+            if not 1 <= query_len <= len(row):
+                raise InvalidArgumentError(
+                    f"query_lens[{at}] is {query_len}; its row of {len(row)} slots takes "
+                    f"1 to {len(row)}",
+                    index=at,
+                    query_len=query_len,
+                    context_len=len(row),
+                )
+
+    @cached_property
+    def num_tokens(self) -> int:
+        """New tokens of all requests."""
+        return sum(self.query_lens)
+
+    @cached_property
+    def out_cache_loc(self) -> NDArray[np.int32]:
+        """Slots of the new tokens, packed: (num_tokens,) int32."""
+        return np.concatenate(
+            [row[len(row) - n :] for row, n in zip(self.rows, self.query_lens, strict=True)]
+        )
+
+    @cached_property
+    def positions(self) -> NDArray[np.int64]:
+        """Positions of the new tokens, packed: (num_tokens,) int64."""
+        return np.concatenate(
+            [
+                np.arange(len(row) - n, len(row))
+                for row, n in zip(self.rows, self.query_lens, strict=True)
+            ]
+        )
+
+    @cached_property
+    def last_tokens(self) -> NDArray[np.int64]:
+        """Where each request's last new token is among the packed ones: (requests,) int64."""
+        return np.cumsum(self.query_lens, dtype=np.int64) - 1
+
+
+class AttentionBackend(ABC):
+    """Causal attention of packed queries over the pages of a KV pool.
+
+    Once a step `plan(batch)`; then, layer by layer, `write` the new keys and values and `run` the
+    queries. One backend serves one step at a time and is not thread-safe.
+    """
+
+    def __init__(self, pool: MHATokenToKVPool) -> None:
+        self.pool = pool
+        self.batch: AttentionBatch | None = None
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Prepare what all layers of a step share.
+
+        Raises InvalidSlotsError for a slot that the pool does not have.
+        """
+        self.batch = None
+        slots = self.pool.as_index(np.concatenate(batch.rows), "rows")
+        self._contexts = slots.split_with_sizes([len(row) for row in batch.rows])
+        self._out_cache_loc = self.pool.as_index(batch.out_cache_loc, "rows")
+        self.batch = batch
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Store K and V of the planned new tokens, each (num_tokens, kv_heads, head_dim)."""
+        self._planned()
+        self.pool.write(layer, self._out_cache_loc, k, v)
+
+    @abstractmethod
+    def run(self, q: Tensor, layer: int, *, sm_scale: float | None = None) -> Tensor:
+        """Attention of the planned new tokens over their contexts, themselves included.
+
+        q, result: (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query
+        head h reads KV head h // (q_heads // kv_heads). sm_scale: head_dim ** -0.5 if None.
+        """
+
+    def _planned(self) -> AttentionBatch:
+        if self.batch is None:
+            raise InvalidArgumentError("no batch is planned; call plan(batch) once a step first")
+        return self.batch
+
+    def _check_query(self, q: Tensor) -> None:
+        planned, pool = self._planned(), self.pool
+        heads = q.shape[1] if q.ndim == 3 else 0
+        if q.shape != (planned.num_tokens, heads, pool.head_dim) or heads % pool.kv_heads:
+            raise InvalidArgumentError(
+                f"q has shape {tuple(q.shape)}; this plan takes ({planned.num_tokens}, a multiple "
+                f"of {pool.kv_heads}, {pool.head_dim})",
+                shape=tuple(q.shape),
+            )

@@ -1,0 +1,65 @@
+"""Attention backends by name, each loaded when it is first asked for."""
+
+from collections.abc import Callable
+
+from radixkv.attention.base import AttentionBackend
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+BackendLoader = Callable[[], Callable[[MHATokenToKVPool], AttentionBackend]]
+
+
+def register_backend(name: str, load: BackendLoader) -> None:
+    """Make `name` known to `get_backend`, in place of what had that name.
+
+    load: gives the backend's class; it imports what the backend needs and may raise ImportError, or
+    BackendUnavailableError where a device is missing.
+    """
+    _LOADERS[name] = load
+
+
+def get_backend(name: str, pool: MHATokenToKVPool) -> AttentionBackend:
+    """A new backend over `pool`.
+
+    Raises InvalidArgumentError for a name nobody registered and BackendUnavailableError where what
+    the backend needs is missing.
+    """
+    if name not in _LOADERS:
+        raise InvalidArgumentError(
+            f"attention backend is {name!r}; it takes one of {', '.join(sorted(_LOADERS))}",
+            backend=name,
+        )
+    return _load(name)(pool)
+
+
+def backend_status() -> dict[str, str | None]:
+    """Every backend's name, with None if it works here and the reason if it does not."""
+    return {name: _reason(name) for name in sorted(_LOADERS)}
+
+
+def _load(name: str) -> Callable[[MHATokenToKVPool], AttentionBackend]:
+    try:
+        return _LOADERS[name]()
+    except ImportError as error:
+        raise BackendUnavailableError(
+            f"attention backend {name!r} needs the package {error.name!r}, which is not installed",
+            backend=name,
+            package=error.name,
+        ) from error
+
+
+def _reason(name: str) -> str | None:
+    try:
+        _load(name)
+    except BackendUnavailableError as error:
+        return str(error)
+    return None
+
+
+def _reference() -> type[AttentionBackend]:
+    from radixkv.attention.reference import ReferenceAttention
+
+    return ReferenceAttention
+
+
+_LOADERS: dict[str, BackendLoader] = {"reference": _reference}

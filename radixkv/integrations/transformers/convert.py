@@ -1,0 +1,76 @@
+"""A GGUF file as a Hugging Face folder, converted once."""
+
+import hashlib
+import logging
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import torch
+
+# Part of the folder's name: what is converted otherwise than before gets a folder of its own.
+FORMAT = 1
+
+log = logging.getLogger(__name__)
+
+
+def cache_folder() -> Path:
+    """Where converted models are kept: RADIXKV_CACHE_DIR, else radixkv in XDG_CACHE_HOME."""
+    own = os.environ.get("RADIXKV_CACHE_DIR")
+    if own:
+        return Path(own)
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "radixkv"
+
+
+def convert_gguf(path: Path) -> Path:
+    """The folder of config, weights (float32) and tokenizer made from the GGUF file `path`.
+
+    Converted on the first call (some 20 s for 135 million parameters), found by the file's content
+    afterwards. Safe when several processes do it at once: each makes its own folder, the first to
+    be done names it, and no one sees half of one.
+    """
+    root = cache_folder()
+    with path.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
+    folder = root / f"{path.stem}-{digest}-v{FORMAT}"
+    if not folder.is_dir():
+        root.mkdir(parents=True, exist_ok=True)
+        log.info("converting %s once, into %s", path, folder)
+        _convert_into(path, folder)
+    return folder
+
+
+def _convert_into(path: Path, folder: Path) -> None:
+    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    try:
+        _convert_model(path, unfinished)
+        _convert_tokenizer(path, unfinished)
+        unfinished.rename(folder)
+    except OSError:
+        # Another process was first: its folder is in the way of the rename, and as good.
+        if not folder.is_dir():
+            raise
+    finally:
+        shutil.rmtree(unfinished, ignore_errors=True)
+
+
+def _convert_model(path: Path, folder: Path) -> None:
+    from safetensors.torch import save_model
+    from transformers import AutoModelForCausalLM
+
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True
+    )
+    # The weights are plain float32 now; a loader must not look for quantized ones.
+    del model.config.quantization_config
+    model.config.save_pretrained(folder)
+    model.generation_config.save_pretrained(folder)
+    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _convert_tokenizer(path: Path, folder: Path) -> None:
+    from radixkv.integrations.transformers.tokenizer import tokenizer_from_gguf
+
+    tokenizer_from_gguf(path).save_pretrained(folder)

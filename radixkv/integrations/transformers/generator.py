@@ -1,0 +1,224 @@
+"""Continuous batching over a prefix cache: requests come and go, each step computes what it can.
+
+submit -> waiting --admit--> running: prefill in chunks, then one token a step -> done
+             ^                  |
+             └──── retract ─────┘   the youngest, where an older one's token finds no slot
+"""
+
+import threading
+from collections.abc import Collection
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers import PreTrainedModel
+
+from radixkv.cache import PrefixCache
+from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
+from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
+from radixkv.integrations.transformers.paged import PagedModel, pool_for
+from radixkv.integrations.transformers.schedule import Schedule, Step
+from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+
+
+class Generator:
+    """Greedy generation with `model` for many prompts at once, which share their prefixes.
+
+    num_slots, page_size, policy: of the cache that is made; or cache: one of the caller's, which a
+    service may answer from at the same time.
+    max_batch: generations that run at once. chunk_size: most prompt tokens of one generation that a
+    step computes (None: all). reuse: False computes every prompt in full.
+    kv_dtype: of the KV pool, the model's if None.
+    Raises InvalidArgumentError for a model with features that radixkv does not serve.
+    """
+
+    def __init__(
+        self,
+        model: PreTrainedModel,
+        *,
+        num_slots: int | None = None,
+        page_size: int = 1,
+        max_batch: int = 8,
+        chunk_size: int | None = 256,
+        policy: str = "lru",
+        cache: PrefixCache | None = None,
+        reuse: bool = True,
+        backend: str = "reference",
+        kv_dtype: torch.dtype | str | None = None,
+    ) -> None:
+        if (num_slots is None) == (cache is None):
+            raise InvalidArgumentError("a Generator takes num_slots or cache, one of the two")
+        _check_positive(max_batch=max_batch, chunk_size=1 if chunk_size is None else chunk_size)
+        if cache is None:
+            assert num_slots is not None
+            cache = PrefixCache(
+                num_slots, page_size=page_size, policy=policy, max_requests=max_batch
+            )
+        self.cache = cache
+        self.pool = _pool_of(cache, model, kv_dtype)
+        self._paged = PagedModel(model, self.pool, backend)
+        config: Any = model.config.get_text_config()
+        self._vocab_size: int = config.vocab_size
+        context: int = getattr(config, "max_position_embeddings", None) or cache.num_slots
+        self._max_length = min(cache.num_slots, cache.max_context_len, context)
+        self._eos_ids = _eos_ids(model)
+        self._schedule = Schedule(cache, max_batch, chunk_size, reuse=reuse)
+        self._lock = threading.RLock()
+
+    @property
+    def num_waiting(self) -> int:
+        """Generations that wait for room."""
+        return sum(not each.is_done for each in self._schedule.waiting.copy())
+
+    @property
+    def num_running(self) -> int:
+        """Generations that hold slots."""
+        return len(self._schedule.running)
+
+    def submit(
+        self,
+        prompt_ids: TokenIds,
+        max_new_tokens: int = 128,
+        *,
+        namespace: Namespace = DEFAULT,
+        eos_ids: Collection[int] | None = None,
+        on_token: OnToken | None = None,
+        keep_logits: bool = False,
+    ) -> Generation:
+        """Queue a prompt, which `step` and `run` work on. Never waits; callable from any thread.
+
+        max_new_tokens: fewer where the pool or the model's context ends. eos_ids: end on any of
+        them (the model's own if None). on_token(generation, token): called from `step`.
+        Raises PromptTooLongError for a prompt that never fits, InvalidTokensError.
+        """
+        prompt = self._checked(as_token_ids(prompt_ids))
+        _check_positive(max_new_tokens=max_new_tokens)
+        generation = Generation(
+            self,
+            prompt,
+            # The last token needs no slot: nothing is computed after it.
+            min(max_new_tokens, self._max_length - len(prompt) + 1),
+            namespace=namespace,
+            eos_ids=self._eos_ids if eos_ids is None else frozenset(eos_ids),
+            on_token=on_token,
+            keep_logits=keep_logits,
+        )
+        self._schedule.waiting.append(generation)
+        return generation
+
+    def run(self) -> None:
+        """`step` until nothing is left that can be computed."""
+        while self.step():
+            pass
+
+    def step(self) -> bool:
+        """Admit what fits, then compute a chunk of each prompt and one token of all the others.
+
+        Returns whether anything was computed: False when all is done, and while what waits finds
+        no room beside what others hold in the cache.
+        If the model raises, the generations of the step fail, all they held is given back, and it
+        is raised. What `on_token` raises fails its generation and is raised when the step is done.
+        """
+        with self._lock:
+            step = self._schedule.next_step()
+            if step is None:
+                return False
+            logits, tokens = self._compute(step)
+            drawn = list(zip(step.drawing, tokens, strict=True))
+            self._schedule.computed(step)
+            self._append(drawn, logits)
+            self._tell(drawn)
+            return True
+
+    def cancel(self, generation: Generation) -> None:
+        """See `Generation.cancel`."""
+        with self._lock:
+            if not generation.is_done:
+                self._end(generation, "cancelled")
+
+    def _compute(self, step: Step) -> tuple[Tensor, list[int]]:
+        """Logits that tokens are drawn from, and the tokens."""
+        try:
+            logits = self._paged.logits(step.token_ids, step.batch, step.drawn_from)
+            # Here is where errors of a GPU show, which works behind the host's back.
+            return logits, logits.argmax(-1).tolist()
+        except BaseException as error:
+            for each in step.work:
+                self._fail(each.generation, error)
+            raise
+
+    def _append(self, drawn: list[tuple[Generation, int]], logits: Tensor) -> None:
+        for (generation, token), row in zip(drawn, logits, strict=True):
+            generation.append(token, row)
+            if generation.is_done:
+                self._schedule.remove(generation)
+
+    def _tell(self, drawn: list[tuple[Generation, int]]) -> None:
+        errors: list[Exception] = []
+        for generation, token in drawn:
+            if generation.on_token is None or generation.finish_reason == "cancelled":
+                continue
+            try:
+                generation.on_token(generation, token)
+            except Exception as error:
+                errors.append(error)
+                self._fail(generation, error)
+        if errors:
+            raise errors[0]
+
+    def _fail(self, generation: Generation, error: BaseException) -> None:
+        generation.error = error
+        if not generation.is_done:
+            self._end(generation, "failed")
+
+    def _end(self, generation: Generation, reason: FinishReason) -> None:
+        # One that waits stays in line and is passed over when its turn comes.
+        generation.finish_reason = reason
+        if generation.is_running:
+            self._schedule.remove(generation)
+
+    def _checked(self, prompt: NDArray[np.int32]) -> NDArray[np.int32]:
+        if not len(prompt):
+            raise InvalidTokensError("prompt_ids is empty; a prompt has at least one token")
+        at = int(prompt.argmax())
+        if prompt[at] >= self._vocab_size:
+            raise InvalidTokensError(
+                f"prompt_ids[{at}] is {prompt[at]}; this model takes 0 to {self._vocab_size - 1}",
+                index=at,
+                value=int(prompt[at]),
+            )
+        if len(prompt) > self._max_length:
+            raise PromptTooLongError(
+                f"the prompt has {len(prompt)} tokens; pool, row and model take {self._max_length}",
+                length=len(prompt),
+                most=self._max_length,
+            )
+        return prompt.copy()
+
+
+def _pool_of(
+    cache: PrefixCache, model: PreTrainedModel, dtype: torch.dtype | str | None
+) -> MHATokenToKVPool:
+    """The cache's KV pool, made for it if it has none yet."""
+    if isinstance(cache.kv, MHATokenToKVPool):
+        return cache.kv
+    pool = pool_for(model, cache.num_slots, page_size=cache.page_size, dtype=dtype)
+    cache.kv = pool
+    return pool
+
+
+def _eos_ids(model: PreTrainedModel) -> frozenset[int]:
+    config: Any = model.generation_config or model.config
+    ids = config.eos_token_id
+    if ids is None:
+        return frozenset()
+    return frozenset([ids] if isinstance(ids, int) else ids)
+
+
+def _check_positive(**named: int) -> None:
+    for name, value in named.items():
+        if not isinstance(value, int) or value < 1:
+            raise InvalidArgumentError(f"{name} is {value!r}; it takes an int of 1 or more")

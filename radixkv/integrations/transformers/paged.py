@@ -1,0 +1,258 @@
+"""A Hugging Face decoder that computes over a KV pool, with no edit to it.
+
+    model(input_ids [1, n], position_ids, cache=PagedCache, radix=backend)
+      └ each layer: PagedCache writes K/V at the planned slots, then the attention function runs
+        the backend's attention over them
+
+The new tokens of all requests are packed into one row; `AttentionBatch` says where each begins.
+"""
+
+import inspect
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
+from transformers.cache_utils import CacheLayerMixin
+from transformers.masking_utils import causal_mask_function
+
+from radixkv.attention import AttentionBackend, AttentionBatch, get_backend
+from radixkv.errors import InvalidArgumentError, RadixKVError
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+ATTENTION = "radixkv"
+
+# What models hand to every attention function, and what changes no result.
+HARMLESS = {"cache_position", "is_causal", "output_hidden_states", "position_ids", "use_cache"}
+
+
+class PagedCache(Cache):
+    """Writes each layer's new keys and values at the slots that `backend` has planned."""
+
+    def __init__(self, backend: AttentionBackend) -> None:
+        layers: list[Any] = [PagedLayer(backend, layer) for layer in range(backend.pool.num_layers)]
+        super().__init__(layers=layers)
+
+
+class PagedLayer(CacheLayerMixin):
+    """One layer of a PagedCache; holds no keys and values of its own."""
+
+    def __init__(self, backend: AttentionBackend, layer: int) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self._backend, self._layer = backend, layer
+
+    def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
+        """Nothing: the pool is there."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        self._backend.write(self._layer, _packed(key_states), _packed(value_states))
+        return key_states, value_states
+
+    def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
+        return query_length, 0
+
+    def get_seq_length(self) -> int:
+        return 0
+
+    def get_max_length(self) -> int:
+        return -1
+
+
+def paged_attention(
+    module: nn.Module,
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attention_mask: Tensor | None,
+    *,
+    scaling: float | None = None,
+    dropout: float = 0.0,
+    radix: AttentionBackend | None = None,
+    **features: Any,
+) -> tuple[Tensor, None]:
+    """transformers' attention function: `query` over the pool. `key`, `value` are there already."""
+    if radix is None:
+        raise InvalidArgumentError(
+            "the model call lacks radix=backend, or the model does not hand it to its attention"
+        )
+    _refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
+    layer: Any = module.layer_idx
+    output = radix.run(_packed(query), layer, sm_scale=scaling)
+    return output.unsqueeze(0), None
+
+
+def no_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **sizes: Any) -> None:
+    """transformers' mask function: the batch says it all where the model is plainly causal."""
+    if mask_function is not causal_mask_function:
+        raise InvalidArgumentError(
+            "this model masks otherwise than causally (sliding window, chunks or blocks); "
+            "radixkv serves full causal attention"
+        )
+    if attention_mask is not None:
+        raise InvalidArgumentError("attention_mask is given; a packed batch takes none")
+
+
+AttentionInterface.register(ATTENTION, paged_attention)
+AttentionMaskInterface.register(ATTENTION, no_mask)
+
+
+class PagedModel:
+    """Computes packed steps of `model` over `pool`; `model` stays usable on its own between steps.
+
+    Raises InvalidArgumentError for a model with features that radixkv does not serve. They are
+    found by a trial run of one token that touches nothing in the pool.
+    """
+
+    def __init__(
+        self, model: PreTrainedModel, pool: MHATokenToKVPool, backend: str = "reference"
+    ) -> None:
+        parameters = inspect.signature(model.forward).parameters
+        _refuse_model(model, parameters)
+        # transformers renamed it between 5.17 and 5.24.
+        self._cache_name = "cache" if "cache" in parameters else "past_key_values"
+        self.model = model
+        self.backend = get_backend(backend, pool)
+        self._cache = PagedCache(self.backend)
+        self._try_out()
+
+    def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, keep: NDArray[Any]) -> Tensor:
+        """Compute the new tokens of `batch`; float32 logits (len(keep), vocabulary).
+
+        token_ids: (batch.num_tokens,), packed. keep: which of them to give logits after.
+        """
+        return self._forward(token_ids, batch, keep, self.backend, self._cache)
+
+    @torch.no_grad()
+    def _forward(
+        self,
+        token_ids: NDArray[Any],
+        batch: AttentionBatch,
+        keep: NDArray[Any],
+        backend: AttentionBackend,
+        cache: PagedCache,
+    ) -> Tensor:
+        backend.plan(batch)
+        device = self.model.device
+        with _attention_of(self.model):
+            output: Any = self.model(
+                input_ids=torch.tensor(token_ids, dtype=torch.int64, device=device)[None],
+                position_ids=torch.tensor(batch.positions, device=device)[None],
+                logits_to_keep=torch.tensor(keep, dtype=torch.int64, device=device),
+                use_cache=True,
+                radix=backend,
+                **{self._cache_name: cache},
+            )
+        logits: Tensor = output.logits[0].float()
+        return logits
+
+    def _try_out(self) -> None:
+        name, pool = type(self.model).__name__, self.backend.pool
+        trial, one = _Trial(pool), np.zeros(1, np.int64)
+        first_slot = AttentionBatch([np.array([pool.page_size], np.int32)], [1])
+        try:
+            self._forward(one, first_slot, one, trial, PagedCache(trial))
+        except RadixKVError:
+            raise
+        except ValueError as error:
+            # How models refuse a cache without their state-space or convolution states.
+            raise InvalidArgumentError(f"{name} does not run over a KV pool: {error}") from error
+        if not trial.written == trial.ran == list(range(pool.num_layers)):
+            raise InvalidArgumentError(
+                f"{name} caches K/V in layers {trial.written} and attends through transformers' "
+                f"AttentionInterface in layers {trial.ran}; radixkv serves models that do both "
+                f"once in each of their layers ({pool.num_layers} here)"
+            )
+
+
+class _Trial(AttentionBackend):
+    """Notes which layers a model has, and leaves the pool alone."""
+
+    def __init__(self, pool: MHATokenToKVPool) -> None:
+        super().__init__(pool)
+        self.written: list[int] = []
+        self.ran: list[int] = []
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
+        self.pool.check_rows(k, v, self._planned().num_tokens)
+        self.written.append(layer)
+
+    def run(self, q: Tensor, layer: int, *, sm_scale: float | None = None) -> Tensor:
+        self._check_query(q)
+        self.ran.append(layer)
+        return torch.zeros_like(q)
+
+
+def pool_for(
+    model: PreTrainedModel,
+    num_slots: int,
+    *,
+    page_size: int = 1,
+    dtype: torch.dtype | str | None = None,
+) -> MHATokenToKVPool:
+    """A KV pool of `model`'s shape on its device, in its dtype if None is given."""
+    config: Any = model.config.get_text_config()
+    heads = config.num_attention_heads
+    return MHATokenToKVPool(
+        num_slots,
+        config.num_hidden_layers,
+        getattr(config, "num_key_value_heads", None) or heads,
+        getattr(config, "head_dim", None) or config.hidden_size // heads,
+        dtype or model.dtype,
+        model.device,
+        page_size=page_size,
+    )
+
+
+@contextmanager
+def _attention_of(model: PreTrainedModel) -> Iterator[None]:
+    before = model.config._attn_implementation
+    model.set_attn_implementation(ATTENTION)
+    try:
+        yield
+    finally:
+        model.set_attn_implementation(before)
+
+
+def _packed(states: Tensor) -> Tensor:
+    """(1, heads, n, dim) as (n, heads, dim)."""
+    if len(states) != 1:
+        raise InvalidArgumentError(
+            f"the model was called with {len(states)} rows; a packed batch is one row"
+        )
+    return states[0].transpose(0, 1)
+
+
+def _refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:
+    if model.training:
+        raise InvalidArgumentError("the model is in training mode; call model.eval() first")
+    if "logits_to_keep" not in parameters:
+        raise InvalidArgumentError(
+            f"{type(model).__name__} takes no logits_to_keep; radixkv serves causal language models"
+        )
+    config: Any = model.config.get_text_config()
+    rope = getattr(config, "rope_parameters", None) or {}
+    # K/V of one token would differ with the length of whatever is computed beside it.
+    if any(kind in str(rope) for kind in ("dynamic", "longrope")):
+        raise InvalidArgumentError(
+            "the model's rotary embedding depends on the length of the sequence; "
+            "its keys cannot be shared between sequences",
+            rope_parameters=rope,
+        )
+
+
+def _refuse_features(module: nn.Module, **features: Any) -> None:
+    if features.pop("is_causal", None) is False or getattr(module, "is_causal", True) is False:
+        raise InvalidArgumentError("the model's attention is not causal; radixkv serves decoders")
+    for name, value in features.items():
+        if name not in HARMLESS and value is not None and value is not False:
+            raise InvalidArgumentError(
+                f"the model's attention asks for {name}, which radixkv does not serve: its results "
+                "would be wrong",
+                feature=name,
+            )

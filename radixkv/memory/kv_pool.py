@@ -1,0 +1,187 @@
+"""The K and V tensors that slots point into."""
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+
+KV_DTYPES = {
+    "float32": torch.float32,
+    "float16": torch.float16,
+    "bfloat16": torch.bfloat16,
+    "fp8_e4m3": torch.float8_e4m3fn,
+}
+
+
+class MHATokenToKVPool:
+    """K and V of every slot in every layer, for multi-head and grouped-query attention.
+
+    Page 0 is padding: tokens live in slots page_size to num_slots + page_size - 1.
+    dtype: a torch dtype or its name, one of KV_DTYPES.
+    """
+
+    def __init__(
+        self,
+        num_slots: int,
+        num_layers: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype | str,
+        device: torch.device | str = "cpu",
+        *,
+        page_size: int = 1,
+    ) -> None:
+        _check_sizes(
+            num_slots=num_slots,
+            num_layers=num_layers,
+            kv_heads=kv_heads,
+            head_dim=head_dim,
+            page_size=page_size,
+        )
+        if num_slots % page_size:
+            raise InvalidArgumentError(
+                f"num_slots is {num_slots}; it takes a multiple of page_size {page_size}",
+                num_slots=num_slots,
+                page_size=page_size,
+            )
+        self.num_slots = num_slots
+        self.num_layers = num_layers
+        self.kv_heads = kv_heads
+        self.head_dim = head_dim
+        self.page_size = page_size
+        self.dtype = as_kv_dtype(dtype)
+        # Zeros, for a kernel may read the padding page and must find finite numbers there.
+        shape = (2, num_layers, num_slots + page_size, kv_heads, head_dim)
+        self._kv = torch.zeros(shape, dtype=self.dtype, device=device)
+        self.device = self._kv.device
+
+    @property
+    def bytes_per_token(self) -> int:
+        """Bytes that K and V of one token take in all layers."""
+        return 2 * self.num_layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+
+    def k(self, layer: int) -> Tensor:
+        """Keys of one layer, a view: [num_slots + page_size, kv_heads, head_dim]."""
+        return self._kv[0, self._layer(layer)]
+
+    def v(self, layer: int) -> Tensor:
+        """Values of one layer, a view: [num_slots + page_size, kv_heads, head_dim]."""
+        return self._kv[1, self._layer(layer)]
+
+    def write(self, layer: int, slots: Any, k: Tensor, v: Tensor) -> None:
+        """Store `k` and `v` of n tokens at `slots`, converted to the pool's dtype.
+
+        slots: (n,) int32 or int64, an array or a tensor. k, v: (n, kv_heads, head_dim).
+        fp8 saturates at the largest value. Nothing is written on an error.
+        The range of slots is checked where they lie on the host: reading them back from a GPU
+        would stall it once a layer, so check device slots once, before they are sent there.
+        """
+        index = self.as_index(slots)
+        self.check_rows(k, v, len(index))
+        self.k(layer)[index] = self._converted(k)
+        self.v(layer)[index] = self._converted(v)
+
+    def copy(self, source: Any, target: Any) -> None:
+        """Copy K and V of all layers from the slots `source` to the slots `target`, one to one.
+
+        Everything is read before anything is written, so the two may overlap.
+        """
+        read, written = self.as_index(source, "source"), self.as_index(target, "target")
+        if len(read) != len(written):
+            raise InvalidSlotsError(
+                f"source has {len(read)} slots and target {len(written)}; they take equally many",
+                source=len(read),
+                target=len(written),
+            )
+        self._kv[:, :, written] = self._kv[:, :, read]
+
+    def as_index(self, slots: Any, name: str = "slots") -> Tensor:
+        """`slots` as an int64 tensor on the pool's device, checked.
+
+        Raises InvalidSlotsError for another rank or dtype, and for a slot no token can have
+        where `slots` lie on the host.
+        """
+        index = slots if isinstance(slots, Tensor) else _copied(slots, name)
+        if index.ndim != 1:
+            raise InvalidSlotsError(
+                f"{name} has shape {tuple(index.shape)}; it takes one dimension",
+                shape=tuple(index.shape),
+            )
+        if index.dtype not in (torch.int32, torch.int64):
+            raise InvalidSlotsError(
+                f"{name} has dtype {index.dtype}; it takes int32 or int64", dtype=str(index.dtype)
+            )
+        if index.device.type == "cpu":
+            self._check_range(index, name)
+        return index.to(self.device, torch.int64)
+
+    def check_rows(self, k: Tensor, v: Tensor, num_tokens: int) -> None:
+        """Raises InvalidArgumentError unless K and V of `num_tokens` tokens could be written."""
+        right = (num_tokens, self.kv_heads, self.head_dim)
+        for name, rows in (("k", k), ("v", v)):
+            if rows.shape != right:
+                raise InvalidArgumentError(
+                    f"{name} has shape {tuple(rows.shape)}; these slots and this pool take {right}",
+                    shape=tuple(rows.shape),
+                )
+            if not rows.is_floating_point():
+                raise InvalidArgumentError(
+                    f"{name} has dtype {rows.dtype}; it takes floating point", dtype=str(rows.dtype)
+                )
+
+    def _check_range(self, index: Tensor, name: str) -> None:
+        low, high = self.page_size, self.num_slots + self.page_size - 1
+        bad = ((index < low) | (index > high)).nonzero()
+        if len(bad):
+            at = int(bad[0])
+            raise InvalidSlotsError(
+                f"{name}[{at}] is {int(index[at])}; this pool's slots are {low} to {high}",
+                index=at,
+                slot=int(index[at]),
+            )
+
+    def _converted(self, rows: Tensor) -> Tensor:
+        if self.dtype == torch.float8_e4m3fn != rows.dtype:
+            # Whether the conversion saturates or gives NaN depends on the release of torch.
+            largest = torch.finfo(self.dtype).max
+            rows = rows.clamp(-largest, largest)
+        return rows.to(self.device, self.dtype)
+
+    def _layer(self, layer: int) -> int:
+        if not 0 <= layer < self.num_layers:
+            raise InvalidArgumentError(
+                f"layer is {layer}; this pool has layers 0 to {self.num_layers - 1}", layer=layer
+            )
+        return layer
+
+
+def as_kv_dtype(dtype: torch.dtype | str) -> torch.dtype:
+    """The torch dtype of a name in KV_DTYPES, or `dtype` itself if K and V can have it."""
+    known = KV_DTYPES.get(dtype) if isinstance(dtype, str) else dtype
+    if known is None or known not in KV_DTYPES.values():
+        raise InvalidArgumentError(
+            f"dtype is {dtype}; it takes one of {', '.join(KV_DTYPES)}", dtype=str(dtype)
+        )
+    return known
+
+
+def _copied(slots: Any, name: str) -> Tensor:
+    # Copied because the rows that slots come from change while a device may still read them.
+    try:
+        copy = np.array(slots)
+        return torch.from_numpy(copy if copy.size else copy.astype(np.int64))
+    except (TypeError, ValueError):
+        raise InvalidSlotsError(
+            f"{name} is {type(slots).__name__}; it takes an array or tensor of int32 or int64"
+        ) from None
+
+
+def _check_sizes(**sizes: int) -> None:
+    for name, size in sizes.items():
+        if not isinstance(size, int) or size < 1:
+            raise InvalidArgumentError(
+                f"{name} is {size!r}; it takes an int of 1 or more", **{name: size}
+            )

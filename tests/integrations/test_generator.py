@@ -1,0 +1,508 @@
+"""Generator: the same tokens as the model alone, whatever the pool, and nothing left behind."""
+
+import random
+import threading
+
+import pytest
+import torch
+
+from radixkv import Namespace, PrefixCache
+from radixkv.errors import (
+    InvalidArgumentError,
+    InvalidTokensError,
+    PromptTooLongError,
+    StaleWeightsError,
+)
+from radixkv.integrations.transformers import Generator, pool_for
+
+SYSTEM = [5, 9, 2, 14, 7, 3, 11, 60, 61, 62, 8, 4]
+PROMPTS = [[*SYSTEM, 20 + i, 40 - i, *range(i)] for i in range(8)]
+
+
+def assert_nothing_is_held(generator):
+    """I6: with no live request nothing is protected, private or waiting."""
+    stats = generator.cache.stats()
+    assert generator.cache.check_integrity() == []
+    assert (stats.live_requests, stats.allocated, stats.protected, stats.waiting) == (0, 0, 0, 0)
+    assert (generator.num_waiting, generator.num_running) == (0, 0)
+
+
+def run_checked(generator):
+    """Run, with every invariant checked after each step."""
+    while generator.step():
+        assert generator.cache.check_integrity() == []
+    assert_nothing_is_held(generator)
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("chunk_size", [1, 5, None])
+@pytest.mark.parametrize("reuse", [True, False])
+def test_the_same_tokens_as_the_model_alone(tiny_llama, alone, page_size, chunk_size, reuse):
+    generator = Generator(
+        tiny_llama,
+        num_slots=200,
+        page_size=page_size,
+        chunk_size=chunk_size,
+        max_batch=3,
+        reuse=reuse,
+    )
+    generations = [generator.submit(prompt, 6) for prompt in PROMPTS]
+    run_checked(generator)
+    for prompt, generation in zip(PROMPTS, generations, strict=True):
+        assert generation.tokens == alone(prompt, 6)
+        assert generation.finish_reason == "length"
+        numbers = generation.numbers
+        assert numbers.prompt_tokens == numbers.cached_tokens + numbers.computed_tokens
+        assert numbers.time_to_first_token_s > 0
+    cached = sum(generation.numbers.cached_tokens for generation in generations)
+    assert (cached > 0) == (generator.cache.tree.total_size > 0) == reuse
+
+
+@pytest.mark.parametrize("reuse", [True, False])
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("policy", ["lru", "fifo"])
+def test_a_pool_far_too_small_evicts_retracts_and_ends(tiny_llama, alone, page_size, policy, reuse):
+    generator = Generator(
+        tiny_llama,
+        num_slots=48,
+        page_size=page_size,
+        chunk_size=7,
+        max_batch=6,
+        policy=policy,
+        reuse=reuse,
+    )
+    generations = [generator.submit(prompt, 12) for prompt in PROMPTS * 2]
+    run_checked(generator)
+    for prompt, generation in zip(PROMPTS * 2, generations, strict=True):
+        assert generation.tokens == alone(prompt, 12)
+        assert generation.numbers.cached_tokens < generation.numbers.prompt_tokens
+    assert sum(generation.numbers.retractions for generation in generations) > 0
+    if reuse:
+        assert generator.cache.stats().evicted_tokens > 0
+        assert sum(generation.numbers.resumed_tokens for generation in generations) > 0
+
+
+def test_random_comings_and_goings_in_a_small_pool(tiny_llama, alone):
+    rng = random.Random(7)
+    for page_size, num_slots in [(1, 30), (4, 40)]:
+        generator = Generator(
+            tiny_llama, num_slots=num_slots, page_size=page_size, chunk_size=4, max_batch=4
+        )
+        generations = []
+        for _ in range(150):
+            act = rng.random()
+            if act < 0.3:
+                prompt = SYSTEM[: rng.randint(1, 12)] + rng.choices(range(3), k=rng.randint(0, 8))
+                generations.append(generator.submit(prompt, rng.randint(1, 8)))
+            elif act < 0.4 and generations:
+                rng.choice(generations).cancel()
+            else:
+                generator.step()
+            assert generator.cache.check_integrity() == []
+        run_checked(generator)
+        for generation in generations:
+            expected = alone(generation.prompt.tolist(), len(generation.tokens))
+            assert generation.tokens == expected
+            assert generation.finish_reason in ("length", "cancelled")
+
+
+def test_a_prompt_that_is_cached_whole_has_its_last_token_computed(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64)
+    generator.submit(SYSTEM, 1)
+    generator.run()
+    again = generator.submit(SYSTEM, 4)
+    generator.run()
+    assert (again.numbers.cached_tokens, again.numbers.computed_tokens) == (len(SYSTEM) - 1, 1)
+    assert again.tokens == alone(SYSTEM, 4)
+
+
+def test_a_prompt_that_is_cached_whole_waits_for_nobody(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=64)
+    generator.submit(SYSTEM, 1)
+    generator.run()
+    both = [generator.submit(SYSTEM, 1), generator.submit(SYSTEM, 1)]
+    generator.step()
+    assert all(each.is_done for each in both)
+
+
+def test_what_was_generated_is_shared_by_the_next_turn(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64)
+    first = generator.submit(SYSTEM, 6)
+    generator.run()
+    turn = [*SYSTEM, *first.tokens, 50, 51]
+    second = generator.submit(turn, 4)
+    generator.run()
+    # The last generated token was never computed.
+    assert second.numbers.cached_tokens == len(SYSTEM) + 5
+    assert second.tokens == alone(turn, 4)
+
+
+@pytest.mark.parametrize(
+    ("chunk_size", "page_size", "cached"),
+    [(1, 1, 12), (4, 1, 12), (None, 1, 12), (1, 4, 12), (1, 8, 8), (None, 8, 8)],
+)
+def test_prompts_that_come_at_once_compute_what_they_share_once(
+    tiny_llama, chunk_size, page_size, cached
+):
+    generator = Generator(
+        tiny_llama, num_slots=200, chunk_size=chunk_size, page_size=page_size, max_batch=5
+    )
+    generations = [generator.submit([*SYSTEM, 20 + i, 50], 2) for i in range(4)]
+    steps = 0
+    while generator.step():
+        steps += 1
+    assert [each.numbers.cached_tokens for each in generations] == [0, *[cached] * 3]
+    # Waiting for the first costs the others one step at most: they would have computed the same.
+    assert steps <= -(-14 // (chunk_size or 14)) + 1 + 2
+
+
+def test_who_waits_for_another_holds_up_nobody(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=200, chunk_size=1)
+    for prompt in (SYSTEM, [*SYSTEM, 1], [90, 91]):
+        generator.submit(prompt, 1)
+    generator.step()
+    assert (generator.num_running, generator.num_waiting) == (2, 1)
+
+
+def test_a_short_common_beginning_is_not_waited_for(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=200, chunk_size=5)
+    for last in (20, 40):
+        generator.submit([*SYSTEM[:4], *range(last, last + 10)], 1)
+    generator.step()
+    assert generator.num_running == 2
+
+
+def test_without_reuse_nothing_is_taken_from_a_cache_that_has_it(tiny_llama, alone):
+    cache = PrefixCache(64)
+    reusing = Generator(tiny_llama, cache=cache)
+    reusing.submit(SYSTEM, 1)
+    reusing.run()
+    not_reusing = Generator(tiny_llama, cache=cache, reuse=False)
+    generation = not_reusing.submit(SYSTEM, 2)
+    not_reusing.run()
+    assert generation.numbers.cached_tokens == 0
+    assert generation.tokens == alone(SYSTEM, 2)
+
+
+def test_a_retracted_generation_finds_what_it_had_computed(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=20)
+    generator.submit(SYSTEM, 4)
+    young = generator.submit([1, 2, 3], 12)
+    run_checked(generator)
+    # The fourth step has a slot for the older one's 15th token and none for the younger one's 6th.
+    assert (young.numbers.retractions, young.numbers.resumed_tokens) == (1, 5)
+    assert young.numbers.computed_tokens == 3 + 1
+    assert young.tokens == alone([1, 2, 3], 12)
+
+
+def test_chunks_are_shared_as_they_are_computed(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=64, chunk_size=5)
+    generator.submit(SYSTEM, 1)
+    for computed in (5, 10):
+        generator.step()
+        assert generator.cache.probe(SYSTEM) == computed
+
+
+def test_decoding_goes_on_beside_a_long_prefill(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=128, chunk_size=2)
+    early = generator.submit([1, 2], 10)
+    generator.step()
+    late = generator.submit([7] * 12, 1)
+    for step in range(1, 6):
+        generator.step()
+        assert len(early.tokens) == 1 + step
+        assert not late.tokens
+
+
+def test_namespaces_share_nothing(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=128)
+    for salt in ("a", "b", "a"):
+        generation = generator.submit(SYSTEM, 2, namespace=Namespace(salt=salt))
+        generator.run()
+        assert generation.tokens == alone(SYSTEM, 2)
+    stats = generator.cache.stats()
+    assert stats.cached_tokens == len(SYSTEM) - 1
+
+
+def test_the_end_token_ends_and_is_the_last(tiny_llama, alone):
+    tokens = alone(SYSTEM, 8)
+    generator = Generator(tiny_llama, num_slots=64)
+    generation = generator.submit(SYSTEM, 8, eos_ids=[tokens[3]])
+    generator.run()
+    assert generation.tokens == tokens[: tokens.index(tokens[3]) + 1]
+    assert generation.finish_reason == "stop"
+
+
+def test_logits_are_kept_on_demand(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=64)
+    kept, plain = generator.submit(SYSTEM, 3, keep_logits=True), generator.submit([1, 2], 3)
+    generator.run()
+    assert plain.logits == []
+    assert kept.logits[0].untyped_storage().nbytes() == 97 * 4
+    with torch.no_grad():
+        expected = tiny_llama(torch.tensor([SYSTEM + kept.tokens])).logits[0, len(SYSTEM) - 1 : -1]
+    assert (torch.stack(kept.logits) - expected).abs().max() < 1e-5
+
+
+def test_tokens_are_told_as_they_come(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64)
+    told = []
+    generation = generator.submit(SYSTEM, 3, on_token=lambda *args: told.append(args))
+    generator.run()
+    assert told == [(generation, token) for token in alone(SYSTEM, 3)]
+
+
+def test_what_never_fits_is_refused_at_once(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=32)
+    with pytest.raises(PromptTooLongError, match="33 tokens; pool, row and model take 32"):
+        generator.submit([1] * 33)
+    roomy = Generator(tiny_llama, num_slots=300)
+    with pytest.raises(PromptTooLongError, match="257 tokens; pool, row and model take 256"):
+        roomy.submit([1] * 257)
+    assert_nothing_is_held(generator)
+
+
+def test_a_generation_ends_where_the_pool_ends(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=16)
+    generation = generator.submit(SYSTEM, 100)
+    whole = generator.submit([1] * 16, 100)
+    run_checked(generator)
+    # 16 slots hold the prompt and four tokens; a fifth is drawn and needs none.
+    assert generation.tokens == alone(SYSTEM, 5)
+    assert generation.finish_reason == "length"
+    assert whole.tokens == alone([1] * 16, 1)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "options", "error", "named"),
+    [
+        ([], {}, InvalidTokensError, "prompt_ids is empty"),
+        ([1, 97], {}, InvalidTokensError, r"prompt_ids\[1\] is 97; this model takes 0 to 96"),
+        ([1, -1], {}, InvalidTokensError, "is -1"),
+        ([1], {"max_new_tokens": 0}, InvalidArgumentError, "max_new_tokens is 0"),
+    ],
+)
+def test_bad_arguments_are_refused_by_name(tiny_llama, prompt, options, error, named):
+    generator = Generator(tiny_llama, num_slots=16)
+    with pytest.raises(error, match=named):
+        generator.submit(prompt, **options)
+    assert not generator.step()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"num_slots": 8, "cache": PrefixCache(8)},
+        {"num_slots": 8, "max_batch": 0},
+        {"num_slots": 8, "chunk_size": 0},
+        {"num_slots": 8, "backend": "no such"},
+        {"num_slots": 8, "kv_dtype": "int8"},
+    ],
+)
+def test_a_generator_checks_its_options(tiny_llama, options):
+    with pytest.raises(InvalidArgumentError):
+        Generator(tiny_llama, **options)
+
+
+def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64)
+    generator.cache.set_weight_version(2)
+    stale = generator.submit(SYSTEM, 2, namespace=Namespace(weight_version=1))
+    good = generator.submit(SYSTEM, 2)
+    run_checked(generator)
+    assert stale.finish_reason == "failed"
+    assert isinstance(stale.error, StaleWeightsError)
+    assert good.tokens == alone(SYSTEM, 2)
+
+
+@pytest.mark.parametrize("steps", [0, 1, 3, 6])
+def test_a_cancelled_generation_gives_everything_back(tiny_llama, alone, steps):
+    generator = Generator(tiny_llama, num_slots=64, chunk_size=5)
+    cancelled, kept = generator.submit([8, *SYSTEM], 20), generator.submit(SYSTEM, 10)
+    for _ in range(steps):
+        generator.step()
+    cancelled.cancel()
+    cancelled.cancel()
+    assert repr(cancelled).startswith("<Generation cancelled prompt=13 generated=")
+    assert cancelled.finish_reason == "cancelled"
+    assert generator.cache.check_integrity() == []
+    count = len(cancelled.tokens)
+    run_checked(generator)
+    assert len(cancelled.tokens) == count
+    assert kept.tokens == alone(SYSTEM, 10)
+    kept.cancel()
+    assert kept.finish_reason == "length"
+
+
+def test_a_retracted_generation_can_be_cancelled(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=28, max_batch=2)
+    old, young = generator.submit(SYSTEM, 14), generator.submit([1, *SYSTEM], 10)
+    while not young.numbers.retractions:
+        generator.step()
+    assert generator.num_waiting == 1
+    young.cancel()
+    assert generator.num_waiting == 0
+    run_checked(generator)
+    assert old.tokens == alone(SYSTEM, 14)
+
+
+def test_cancel_and_submit_from_a_callback(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64)
+    more = []
+
+    def enough(generation, token):
+        if len(generation.tokens) == 2:
+            generation.cancel()
+            more.append(generator.submit(SYSTEM, 3))
+
+    generation = generator.submit(SYSTEM, 9, on_token=enough)
+    run_checked(generator)
+    assert generation.tokens == alone(SYSTEM, 2)
+    assert more[0].tokens == alone(SYSTEM, 3)
+
+
+def test_a_callback_can_cancel_another_generation(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=64)
+    told = []
+    generator.submit([1, 2], 4, on_token=lambda *_: other.cancel())
+    other = generator.submit([3, 4], 4, on_token=lambda *_: told.append(1))
+    run_checked(generator)
+    assert other.finish_reason == "cancelled"
+    assert told == []
+
+
+def test_who_was_retracted_is_first_in_line(tiny_llama):
+    told = []
+    generator = Generator(tiny_llama, num_slots=20, max_batch=2)
+    generator.submit(SYSTEM, 4)
+    young, later = (
+        generator.submit(prompt, 12, on_token=lambda *args: told.append(args[0]))
+        for prompt in ([1, 2, 3], [7, 8])
+    )
+    while not young.numbers.retractions:
+        generator.step()
+    told.clear()
+    run_checked(generator)
+    assert (told[0], told[-1]) == (young, later)
+
+
+def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=48, chunk_size=4, max_batch=4)
+    generations = []
+
+    def client(seed):
+        rng = random.Random(seed)
+        for _ in range(15):
+            generation = generator.submit(rng.choice(PROMPTS), 5)
+            generations.append(generation)
+            if rng.random() < 0.4:
+                generation.cancel()
+
+    threads = [threading.Thread(target=client, args=(seed,)) for seed in range(3)]
+    for thread in threads:
+        thread.start()
+    while any(thread.is_alive() for thread in threads):
+        generator.step()
+    run_checked(generator)
+    for generation in generations:
+        assert generation.is_done
+        assert generation.tokens == alone(generation.prompt.tolist(), len(generation.tokens))
+
+
+class Broken(Exception):
+    """What the tests let models and callbacks raise."""
+
+
+@pytest.mark.parametrize("at_step", [1, 2, 4, 6])
+def test_a_model_that_raises_leaves_nothing_behind(tiny_llama, alone, at_step):
+    generator = Generator(tiny_llama, num_slots=48, chunk_size=5, max_batch=3)
+    doomed = [generator.submit(prompt, 6) for prompt in PROMPTS]
+    for _ in range(at_step - 1):
+        generator.step()
+
+    def breaks(*_):
+        raise Broken
+
+    hook = tiny_llama.model.layers[1].register_forward_pre_hook(breaks)
+    try:
+        with pytest.raises(Broken):
+            generator.step()
+    finally:
+        hook.remove()
+    assert generator.cache.check_integrity() == []
+    assert generator.num_running == 0
+    failed = [each for each in doomed if each.finish_reason == "failed"]
+    assert failed
+    assert all(isinstance(each.error, Broken) for each in failed)
+    run_checked(generator)
+    for prompt, generation in zip(PROMPTS, doomed, strict=True):
+        assert generation.tokens == alone(prompt, len(generation.tokens))
+        assert (len(generation.tokens) == 6) != (generation in failed)
+
+
+def test_a_callback_that_raises_fails_its_generation_only(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=64, max_batch=3)
+    told = []
+
+    def breaks(generation, token):
+        raise Broken
+
+    failed = generator.submit(PROMPTS[0], 4, on_token=breaks)
+    good = generator.submit(PROMPTS[1], 4, on_token=lambda _, token: told.append(token))
+    with pytest.raises(Broken):
+        generator.run()
+    assert failed.finish_reason == "failed"
+    assert isinstance(failed.error, Broken)
+    run_checked(generator)
+    assert good.tokens == told == alone(PROMPTS[1], 4)
+
+
+def test_room_that_others_hold_is_waited_for(tiny_llama, alone):
+    cache = PrefixCache(24)
+    other = cache.admit(range(50, 66))
+    generator = Generator(tiny_llama, cache=cache)
+    generation = generator.submit(SYSTEM, 4)
+    assert not generator.step()
+    cache.abort(other)
+    run_checked(generator)
+    assert generation.tokens == alone(SYSTEM, 4)
+
+
+def test_a_lone_generation_that_others_leave_no_slot_waits_too(tiny_llama, alone):
+    cache = PrefixCache(24)
+    generator = Generator(tiny_llama, cache=cache)
+    generation = generator.submit(SYSTEM, 8)
+    generator.step()
+    other = cache.admit(range(50, 62))
+    generator.run()
+    assert generation.numbers.retractions == 1
+    assert not generation.is_done
+    cache.abort(other)
+    run_checked(generator)
+    assert generation.tokens == alone(SYSTEM, 8)
+
+
+def test_a_cache_that_is_reset_under_it_changes_no_token(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=48, chunk_size=5, max_batch=3)
+    generations = [generator.submit(prompt, 6) for prompt in PROMPTS]
+    while generator.step():
+        generator.cache.reset(force=True)
+        assert generator.cache.check_integrity() == []
+    assert_nothing_is_held(generator)
+    assert [each.tokens for each in generations] == [alone(prompt, 6) for prompt in PROMPTS]
+
+
+def test_a_cache_brings_its_own_pool_or_gets_one(tiny_llama):
+    pool = pool_for(tiny_llama, 32)
+    assert Generator(tiny_llama, cache=PrefixCache(32, kv=pool)).pool is pool
+    bare = PrefixCache(32)
+    assert Generator(tiny_llama, cache=bare).pool is bare.kv
+
+
+def test_keys_and_values_may_be_kept_in_fewer_bits(tiny_llama):
+    generator = Generator(tiny_llama, num_slots=64, kv_dtype="bfloat16")
+    generation = generator.submit(SYSTEM, 4)
+    run_checked(generator)
+    assert generator.pool.dtype == torch.bfloat16
+    assert len(generation.tokens) == 4

@@ -1,0 +1,169 @@
+"""What a radix tree must do, slow and obvious: a dict from (namespace, whole path) to a node.
+
+Keys are tuples of symbols (`symbols`), compared from the root each time. Time is the number of
+touches so far.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from itertools import count
+from typing import Any
+
+Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
+
+
+@dataclass
+class OracleNode:
+    start: int
+    slots: list[int]
+    serials: list[int]  # one a token ever stored: the same slot may come back with other tokens
+    used: int
+    made: int
+    hits: int
+    priority: int
+
+
+@dataclass(frozen=True)
+class OracleHandle:
+    path: Path
+    serial: int  # of its last token; 0: no token
+
+
+FIRST_OUT: dict[str, Callable[[OracleNode], Any]] = {
+    "lru": lambda node: node.used,
+    "mru": lambda node: -node.used,
+    "fifo": lambda node: node.made,
+    "filo": lambda node: -node.made,
+    "lfu": lambda node: (node.hits, node.used),
+    "slru": lambda node: (node.hits >= 2, node.used),
+    "priority": lambda node: (node.priority, node.used),
+}
+
+
+def symbols(token_ids: Sequence[int], content: Sequence[tuple[int, int, bytes]] = ()) -> tuple:
+    """Text stands for itself; in a span it matters whose it is and where a span begins."""
+    out: list[Any] = [int(token) for token in token_ids]
+    for start, length, id_ in content:
+        for at in range(start, start + length):
+            out[at] = (out[at], id_, at == start)
+    return tuple(out)
+
+
+class OracleTree:
+    def __init__(self, page_size: int, policy: str) -> None:
+        self.page_size, self.first_out = page_size, FIRST_OUT[policy]
+        self.nodes: dict[Path, OracleNode] = {}
+        self.locks: list[OracleHandle] = []
+        self.clock, self.numbers = 0, count(1)
+
+    def match(self, space: Any, key: tuple, *, touch: bool = True) -> list[int]:
+        """The slots of the longest cached prefix."""
+        slots = []
+        for path, node in self.on_the_way(space, key):
+            same = self.common(path[1], key)
+            slots += node.slots[: same - node.start]
+            if touch and same == len(path[1]):
+                node.used = self.clock + 1
+        self.clock += 1
+        return slots
+
+    def insert(self, space: Any, key: tuple, slots: list[int], priority: int, hit: bool) -> int:
+        key = key[: len(key) - len(key) % self.page_size]
+        there = len(self.match(space, key, touch=False))
+        self.cut((space, key[:there]))
+        if there < len(key):
+            serials = [next(self.numbers) for _ in key[there:]]
+            node = OracleNode(there, slots[there : len(key)], serials, 0, self.clock, 0, priority)
+            self.nodes[space, key] = node
+        for _, node in self.on_the_way(space, key):
+            node.used, node.hits = self.clock, node.hits + hit
+            node.priority = max(node.priority, priority)
+        return there
+
+    def evict(self, num_tokens: int) -> list[int]:
+        freed: list[int] = []
+        left = -(-num_tokens // self.page_size) * self.page_size
+        while left and (leaves := [path for path in self.nodes if self.is_evictable_leaf(path)]):
+            victim = min(leaves, key=lambda path: self.first_out(self.nodes[path]))
+            node = self.nodes.pop(victim)
+            keep = max(len(node.slots) - left, 0)
+            freed += node.slots[keep:]
+            left -= len(node.slots) - keep
+            if keep:
+                shorter = (victim[0], victim[1][: node.start + keep])
+                node.slots, node.serials = node.slots[:keep], node.serials[:keep]
+                self.nodes[shorter] = node
+        return freed
+
+    # ---- handles ----
+
+    def handle(self, space: Any, key: tuple) -> OracleHandle:
+        serials = [n.serials for _, n in self.on_the_way(space, key)]
+        flat = [serial for node in serials for serial in node][: len(key)]
+        return OracleHandle((space, key), flat[-1] if flat else 0)
+
+    def is_good(self, handle: OracleHandle) -> bool:
+        resident = {serial for node in self.nodes.values() for serial in node.serials}
+        return handle.serial in resident or handle.serial == 0
+
+    def lock(self, handle: OracleHandle) -> None:
+        if self.cut(handle.path):
+            self.match(*handle.path)
+        self.locks.append(handle)
+
+    def unlock(self, handle: OracleHandle) -> None:
+        self.locks.remove(handle)
+
+    def lock_ref(self, path: Path) -> int:
+        return sum(is_above(path, handle.path) for handle in self.locks)
+
+    # ---- shape ----
+
+    def on_the_way(self, space: Any, key: tuple) -> list[tuple[Path, OracleNode]]:
+        """The nodes that share a page or more of their own with `key`, from the root down."""
+        way = [
+            (path, node)
+            for path, node in self.nodes.items()
+            if path[0] == space and self.common(path[1], key) > node.start
+        ]
+        return sorted(way, key=lambda item: item[1].start)
+
+    def common(self, a: tuple, b: tuple) -> int:
+        same = next((at for at, (x, y) in enumerate(zip(a, b, strict=False)) if x != y), None)
+        same = min(len(a), len(b)) if same is None else same
+        return same - same % self.page_size
+
+    def cut(self, at: Path) -> bool:
+        """Make a node end at `at`; whether one had to be cut for that."""
+        space, key = at
+        for path, node in self.on_the_way(space, key):
+            if node.start < len(key) < len(path[1]):
+                n = len(key) - node.start
+                head = replace(node, slots=node.slots[:n], serials=node.serials[:n])
+                node.start, node.slots, node.serials = len(key), node.slots[n:], node.serials[n:]
+                self.nodes[at] = head
+                return True
+        return False
+
+    def is_evictable_leaf(self, path: Path) -> bool:
+        return not self.has_child(path) and not self.lock_ref(path)
+
+    def has_child(self, path: Path) -> bool:
+        return any(other != path and is_above(path, other) for other in self.nodes)
+
+    def resident(self) -> set[Path]:
+        """Every (namespace, prefix) that is cached."""
+        return {
+            (space, key[: at + 1])
+            for (space, key), node in self.nodes.items()
+            for at in range(node.start, len(key))
+        }
+
+    def sizes(self) -> tuple[int, int]:
+        """Evictable and protected tokens."""
+        protected = [len(n.slots) for path, n in self.nodes.items() if self.lock_ref(path)]
+        return sum(len(n.slots) for n in self.nodes.values()) - sum(protected), sum(protected)
+
+
+def is_above(path: Path, other: Path) -> bool:
+    return path[0] == other[0] and other[1][: len(path[1])] == path[1]

@@ -1,0 +1,169 @@
+"""What was freed behind a fence is handed out when the fence is done, and not before.
+
+A kernel of another stream may still read what its request gave up: its own slots, and what it
+shared with the tree or with other requests, whoever frees that in the end.
+"""
+
+import pytest
+
+from tests.caches import admit, resident, store
+from tests.oracle import Fence
+
+ENDINGS = ("finish", "abort", "retract")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_own_slots_wait_for_the_fence(new_cache, ending):
+    cache = new_cache(4)
+    request, fence = admit(cache, [1, 2, 3, 4], store=False), Fence()
+    getattr(cache, ending)(request, fence=fence)
+    assert (cache.free_size, cache.stats().waiting) == (0, 4)
+    assert cache.admit([7]) is None
+    fence.done = True
+    assert (cache.free_size, cache.stats().waiting) == (4, 0)
+    assert admit(cache, [7, 8, 9, 9])
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_cached_waits_too_once_it_is_evicted(new_cache, ending):
+    """All of the row is in the tree: nothing is freed at the end, yet all of it is still read."""
+    cache = new_cache(4)
+    request, fence = admit(cache, [1, 2, 3, 4]), Fence()
+    cache.publish(request, 4)
+    getattr(cache, ending)(request, fence=fence)
+    assert cache.admit([7, 8, 9, 9]) is None
+    assert cache.stats().waiting == 4
+    fence.done = True
+    assert admit(cache, [7, 8, 9, 9])
+
+
+def test_what_is_cached_may_be_matched_before_the_fence_is_done(new_cache):
+    cache = new_cache()
+    request = admit(cache, [1, 2, 3, 4])
+    cache.finish(request, fence=Fence())
+    assert admit(cache, [1, 2, 3, 4, 5]).cached_len == 4
+
+
+def test_duplicates_wait(new_cache):
+    cache = new_cache(8)
+    late, fence = admit(cache, [1, 2, 3, 4]), Fence()
+    early = store(cache, [1, 2, 3, 4])
+    duplicates = set(late.slots.tolist())
+    cache.publish(late, 4, fence=fence)
+    assert late.slots.tolist() == early
+    assert cache.admit([9]) is None
+    fence.done = True
+    assert set(admit(cache, [9, 8, 7, 6]).slots.tolist()) == duplicates
+
+
+def test_what_is_rolled_back_waits(new_cache):
+    cache = new_cache(8)
+    request, fence = admit(cache, [1, 2, 3, 4, 5, 6]), Fence()
+    cache.publish(request, 4)
+    cache.rollback(request, 2, fence=fence)
+    assert (cache.free_size, cache.stats().waiting) == (2, 2)
+    assert cache.extend(request, [7, 8, 9]) is None
+    fence.done = True
+    assert len(cache.extend(request, [7, 8, 9])) == 3
+
+
+def test_a_page_given_up_for_a_copy_waits(new_cache):
+    cache = new_cache(16, page_size=4)
+    request = admit(cache, list(range(6)), store=False)
+    fork = cache.fork(request, 1).requests[0]
+    fence = Fence()
+    cache.rollback(fork, 3, fence=fence)
+    cache.abort(request)
+    free = set(cache.allocator.free_slots().tolist())
+    assert free.isdisjoint(range(4, 8)), "the fork may still read the page it gave up"
+    fence.done = True
+    assert cache.free_size == 12
+
+
+def test_what_a_fork_read_waits_even_if_another_frees_it(new_cache):
+    cache = new_cache()
+    request = admit(cache, [1, 2, 3], store=False)
+    fork = cache.fork(request, 1).requests[0]
+    fence = Fence()
+    cache.finish(fork, fence=fence)
+    cache.finish(request)
+    assert (cache.free_size, cache.stats().waiting) == (13, 3)
+    fence.done = True
+    assert cache.free_size == 16
+
+
+def test_what_the_bound_pushes_out_waits(new_cache):
+    cache = new_cache(max_cached_tokens=2)
+    request, fence = admit(cache, [1, 2, 3, 4]), Fence()
+    cache.finish(request, fence=fence)
+    assert (cache.free_size, cache.stats().waiting) == (12, 2)
+    fence.done = True
+    assert cache.free_size == 14
+
+
+def test_what_a_reset_forgets_waits(new_cache):
+    cache = new_cache()
+    request, fence = admit(cache, [1, 2, 3]), Fence()
+    cache.finish(request, fence=fence)
+    cache.reset()
+    assert (cache.free_size, cache.stats().waiting) == (13, 3)
+    fence.done = True
+    assert cache.free_size == 16
+
+
+def test_retired_slots_wait_for_the_last_readers_fence(new_cache):
+    cache = new_cache()
+    store(cache, [1, 2, 3])
+    one, two = admit(cache, [1, 2, 3, 4]), admit(cache, [1, 2, 3, 5])
+    cache.reset(force=True)
+    first, last = Fence(), Fence()
+    cache.finish(one, fence=first)
+    cache.finish(two, fence=last)
+    first.done = True
+    assert cache.free_size == 12
+    last.done = True
+    assert cache.free_size == 16
+
+
+def test_fences_are_done_in_the_order_they_were_given(new_cache):
+    cache = new_cache()
+    first, last = Fence(), Fence()
+    for fence in (first, last):
+        cache.abort(admit(cache, [1, 2]), fence=fence)
+    last.done = True
+    assert cache.free_size == 12
+    first.done = True
+    assert cache.free_size == 16
+
+
+def test_a_refusal_for_now_evicts_once_and_not_at_each_retry(new_cache):
+    cache = new_cache(8)
+    store(cache, [1, 2, 3, 4, 5])
+    fence = Fence()
+    cache.abort(admit(cache, [9]), fence=fence)
+    for _ in range(5):
+        assert cache.admit([7, 8, 9]) is None
+        assert cache.tree.total_size == 5
+    for _ in range(5):
+        assert cache.admit([7, 8, 9, 6]) is None
+        assert cache.tree.total_size == 4
+    fence.done = True
+    assert len(admit(cache, [7, 8, 9, 6]).slots) == 4
+
+
+def test_a_prompt_that_cannot_fit_yet_evicts_nothing(new_cache):
+    cache = new_cache(8)
+    admit(cache, [1, 2, 3, 4])
+    store(cache, [7, 8])
+    cache.abort(admit(cache, [9]), fence=Fence())
+    before = resident(cache)
+    assert cache.admit([5, 5, 5, 5, 5]) is None
+    assert resident(cache) == before
+
+
+def test_without_fences_nothing_waits(new_cache):
+    cache = new_cache(4)
+    cache.abort(admit(cache, [1, 2, 3, 4]))
+    store(cache, [5, 6, 7, 8])
+    assert admit(cache, [1, 2, 3, 4])
+    assert cache.stats().waiting == 0

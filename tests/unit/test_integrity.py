@@ -1,0 +1,340 @@
+"""A checker that cannot fail is a defect: each invariant is broken on purpose, and named."""
+
+import numpy as np
+import pytest
+
+from radixkv import Namespace, PrefixCache
+from radixkv.events import Cleared, Event, EventLog
+from radixkv.tree import Stored, Trimmed
+from tests.caches import admit, store
+from tests.oracle import Fence
+from tests.trees import CORES
+
+
+@pytest.fixture(params=CORES)
+def cache(request) -> PrefixCache:
+    """[1 2 3] cached, [1 2 3 4 5] running on top of it, 4 published, all of it whole."""
+    cache = PrefixCache(16, core=request.param)
+    store(cache, [1, 2, 3])
+    running = admit(cache, [1, 2, 3, 4, 5])
+    cache.publish(running, 4)
+    assert cache.check_integrity() == []
+    return cache
+
+
+@pytest.fixture
+def plain() -> PrefixCache:
+    """The same in the readable core, whose insides are for breaking."""
+    cache = PrefixCache(16, core="python")
+    store(cache, [1, 2, 3])
+    running = admit(cache, [1, 2, 3, 4, 5])
+    cache.publish(running, 4)
+    return cache
+
+
+def running(cache):
+    return cache.live_requests[0]
+
+
+def broken(cache, invariant: str) -> list[str]:
+    lines = [line for line in cache.check_integrity() if line.startswith(invariant)]
+    assert lines, f"{invariant} is broken and nobody says so"
+    return lines
+
+
+# ---- I1: free, tree, private and waiting slots are disjoint and are all there are ----
+
+
+def test_i1_a_cached_slot_is_free(cache):
+    cache.allocator.free([running(cache).slots[0]])
+    assert "slot 1 belongs to free and tree" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_private_slot_is_free(cache):
+    cache.allocator.free([running(cache).slots[4]])
+    assert "slot 5 belongs to free and private" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_slot_is_lost(cache):
+    cache.allocator.allocate(2)
+    assert "slots [6, 7] are nobody's" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_deferred_slot_is_free(cache):
+    cache._ledger.deferred.append((Fence(), np.array([9], np.int32)))
+    assert "slot 9 belongs to free and deferred" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_slot_of_no_pool_is_deferred(cache):
+    cache._ledger.deferred.append((Fence(), np.array([99], np.int32)))
+    assert "slots [99] are not in the pool" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_retired_slot_is_cached(cache):
+    cache._ledger.is_retired[1] = True
+    assert "slot 1 belongs to tree and retired" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_sums_that_add_up_hide_nothing(cache):
+    cache.allocator.allocate(1)
+    cache.allocator.free([1])
+    stats = cache.stats()
+    assert stats.free + stats.allocated + stats.evictable + stats.protected == 16
+    one, other = broken(cache, "I1 partition")
+    assert ("slot 1 belongs to free and tree" in one, "[6] are nobody's" in other) == (True, True)
+
+
+def test_i1_more_hold_a_slot_than_rows_say(cache):
+    cache._ledger.holders[5] += 1
+    assert "holder counts differ at slots [5]" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_a_row_is_lost(cache):
+    cache.req_to_token.allocate()
+    assert "free rows" in broken(cache, "I1 partition")[0]
+
+
+def test_i1_two_requests_have_one_row(cache):
+    other = admit(cache, [7])
+    other.row = running(cache).row
+    assert any("live rows" in line for line in broken(cache, "I1 partition"))
+
+
+def test_i1_the_tree_holds_a_slot_twice(plain):
+    node = next(plain.tree._walk_nodes())[1]
+    node.slots = node.slots[[0, 0, 2]]
+    assert any("more than once" in line for line in broken(plain, "I1 partition"))
+
+
+# ---- I2: sizes are what the nodes hold ----
+
+
+@pytest.mark.parametrize("counter", ["_evictable", "_protected", "_num_nodes"])
+@pytest.mark.parametrize("error", [1, -1])
+def test_i2_a_size_is_wrong(plain, counter, error):
+    setattr(plain.tree, counter, getattr(plain.tree, counter) + error)
+    broken(plain, "I2 sizes")
+
+
+# ---- I3: a node is locked once by each live request that reads it ----
+
+
+def test_i3_a_lock_is_left_behind(cache):
+    cache.tree.inc_lock_ref(cache.match_prefix([1, 2, 3, 4]).handle)
+    assert "lock_ref 2, 1 live requests" in broken(cache, "I3 locks")[0]
+
+
+def test_i3_a_lock_is_given_back_too_early(cache):
+    cache.tree.dec_lock_ref(running(cache).handle)
+    assert "lock_ref 0, 1 live requests" in broken(cache, "I3 locks")[0]
+
+
+def test_i3_the_lock_is_on_another_path(cache):
+    store(cache, [7, 8, 9, 9])
+    cache.tree.dec_lock_ref(running(cache).handle)
+    cache.tree.inc_lock_ref(cache.match_prefix([7, 8, 9, 9]).handle)
+    assert len(broken(cache, "I3 locks")) >= 2
+
+
+def test_i3_a_node_counts_wrongly(plain):
+    next(plain.tree._walk_nodes())[1].lock_ref += 1
+    broken(plain, "I3 locks")
+
+
+# ---- I4: no live row names a slot that is free or another's ----
+
+
+def test_i4_the_shared_part_of_a_row_names_a_free_slot(cache):
+    running(cache).table[1] = 9
+    assert "names slot" in broken(cache, "I4 liveness")[0]
+
+
+def test_i4_the_shared_part_of_a_row_is_out_of_order(cache):
+    table = running(cache).table
+    table[[0, 1]] = table[[1, 0]]
+    broken(cache, "I4 liveness")
+
+
+def test_i4_the_shared_part_of_a_row_is_of_another_path(cache):
+    running(cache).table[:3] = store(cache, [7, 8, 9])
+    broken(cache, "I4 liveness")
+
+
+def test_i4_the_row_is_of_other_tokens(cache):
+    running(cache).token_ids[1] = 9
+    broken(cache, "I4 liveness")
+
+
+def test_i4_the_row_is_of_another_namespace(cache):
+    running(cache).namespace = Namespace(salt="a")
+    broken(cache, "I4 liveness")
+
+
+def test_i4_the_own_part_of_a_row_names_a_free_slot(cache):
+    running(cache).table[4] = 9
+    assert "names slot 9, which is free" in broken(cache, "I4 liveness")[0]
+
+
+def test_i4_duplicates_are_freed_and_the_row_still_names_them(cache):
+    """B01: what a publish that forgets to remap leaves behind."""
+    request = admit(cache, [1, 2, 3, 4, 5], max_cached=0)
+    stale = request.slots.copy()
+    cache.publish(request, 5)
+    request.table[:5] = stale
+    broken(cache, "I4 liveness")
+
+
+def test_i4_two_rows_name_one_slot_for_different_tokens(cache):
+    request = admit(cache, [7, 8, 9], store=False)
+    fork = cache.fork(request, 1).requests[0]
+    assert cache.check_integrity() == []
+    fork.token_ids[1] = 3
+    assert "so do other tokens" in broken(cache, "I4 liveness")[0]
+
+
+def test_i4_two_rows_name_one_slot_at_different_places(cache):
+    request = admit(cache, [7, 7, 7], store=False)
+    fork = cache.fork(request, 1).requests[0]
+    fork.table[[1, 2]] = fork.table[[2, 1]]
+    broken(cache, "I4 liveness")
+
+
+# ---- I5: the log replays to what is resident ----
+
+
+def log_of(cache) -> list[Event]:
+    return list(cache.events._events)
+
+
+def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None:
+    cache.events._events.clear()
+    cache.events._events.extend(events)
+    cache.events.is_complete = is_complete
+
+
+def test_i5_a_store_was_not_told(cache):
+    replace_log(cache, log_of(cache)[:-1])
+    assert "are missing" in broken(cache, "I5 replay")[0]
+
+
+def test_i5_an_eviction_was_not_told(cache):
+    cache.abort(running(cache))
+    cache.evict(1)
+    replace_log(cache, log_of(cache)[:-1])
+    assert "are too many" in broken(cache, "I5 replay")[0]
+
+
+def test_i5_a_part_of_an_eviction_was_not_told(cache):
+    cache.abort(running(cache))
+    cache.evict(2)
+    replace_log(cache, log_of(cache)[:-1])
+    assert "in the log and" in broken(cache, "I5 replay")[0]
+
+
+def test_i5_an_eviction_was_told_that_never_was(cache):
+    replace_log(cache, [*log_of(cache), Event(3, Trimmed(2, 0))])
+    assert "are missing" in broken(cache, "I5 replay")[0]
+
+
+@pytest.mark.parametrize("field", ["codes", "namespace", "parent_offset", "parent_run"])
+def test_i5_a_store_was_told_wrongly(cache, field):
+    first, second = log_of(cache)
+    told = {name: getattr(second.change, name) for name in Stored.__slots__}
+    wrong = {
+        "codes": np.array([9], np.int32),
+        "namespace": Namespace(salt="a"),
+        "parent_offset": 1,
+        "parent_run": 0,
+    }
+    replace_log(cache, [first, Event(2, Stored(**{**told, field: wrong[field]}))])
+    assert "in the log and" in broken(cache, "I5 replay")[0]
+
+
+def test_i5_a_clearing_was_told_that_never_was(cache):
+    replace_log(cache, [*log_of(cache), Event(3, Cleared())])
+    broken(cache, "I5 replay")
+
+
+def test_i5_what_a_short_log_still_knows_is_checked(cache):
+    cache.abort(running(cache))
+    cache.events = EventLog(max_bytes=300)
+    for token in range(10, 16):
+        store(cache, [token, token])
+    assert not cache.events.is_complete
+    assert cache.check_integrity() == []
+    last = log_of(cache)[-1]
+    wrong = [*log_of(cache), Event(last.revision, Trimmed(last.change.run, 1))]
+    replace_log(cache, wrong, is_complete=False)
+    broken(cache, "I5 replay")
+
+
+def test_i5_what_a_short_log_keeps_and_the_tree_does_not(cache):
+    cache.abort(running(cache))
+    ghost = Stored(77, 0, 0, np.array([9], np.int32), log_of(cache)[0].change.namespace)
+    replace_log(cache, [Event(2, ghost)], is_complete=False)
+    assert "not resident" in broken(cache, "I5 replay")[0]
+
+
+# ---- I6: without live requests nothing is locked and nothing is private ----
+
+
+def test_i6_a_lock_outlives_the_last_request(cache):
+    cache.tree.inc_lock_ref(cache.match_prefix([1, 2]).handle)
+    cache.abort(running(cache))
+    assert "2 tokens are protected" in broken(cache, "I6 quiet")[0]
+
+
+def test_i6_a_slot_outlives_the_last_request(cache):
+    cache.abort(running(cache))
+    cache._ledger.take(2)
+    assert "2 slots private" in broken(cache, "I6 quiet")[0]
+
+
+# ---- I7: every cached slot is found from the root ----
+
+
+def test_i7_a_node_stands_under_a_wrong_key(plain):
+    root = plain.tree._roots[running(plain).namespace]
+    (node,) = root.children.values()
+    root.children = {b"\x09\x00\x00\x00": node}
+    broken(plain, "I7 reach")
+
+
+def test_i7_a_node_says_another_parent(plain):
+    _, (_, node) = plain.tree._walk_nodes()
+    node.parent = plain.tree._roots[running(plain).namespace]
+    broken(plain, "I7 reach")
+
+
+def test_i7_a_node_is_shorter_than_it_says(plain):
+    node = next(plain.tree._walk_nodes())[1]
+    node.slots = node.slots[:-1]
+    broken(plain, "I7 reach")
+
+
+def test_i7_a_subtree_is_cut_off(plain):
+    """Nobody walks there any more: its slots are nobody's, and sizes say it."""
+    next(plain.tree._walk_nodes())[1].children.clear()
+    broken(plain, "I1 partition")
+    broken(plain, "I2 sizes")
+
+
+# ---- and the order of eviction and the interned content ----
+
+
+def test_a_victim_is_missing_from_the_order(plain):
+    plain.abort(running(plain))
+    plain.tree._leaves.clear()
+    broken(plain, "order")
+
+
+def test_a_node_is_newer_than_its_parent(plain):
+    _, (_, node) = plain.tree._walk_nodes()
+    node.recency += 100
+    broken(plain, "order")
+
+
+def test_content_is_miscounted(plain):
+    store(plain, [8, 8], content=[(0, 2, b"x")])
+    plain.tree._content._uses[0] += 1
+    broken(plain, "content")

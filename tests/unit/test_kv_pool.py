@@ -1,0 +1,151 @@
+"""MHATokenToKVPool: what is written at slots is what is read there, in every dtype."""
+
+import numpy as np
+import pytest
+import torch
+
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.kv_pool import KV_DTYPES, MHATokenToKVPool
+
+LAYERS, HEADS, DIM = 3, 2, 8
+
+
+def make(num_slots=16, dtype="float32", **options):
+    return MHATokenToKVPool(num_slots, LAYERS, HEADS, DIM, dtype, **options)
+
+
+def rows(n, seed=0):
+    return torch.randn(2, n, HEADS, DIM, generator=torch.Generator().manual_seed(seed))
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_what_is_written_is_read_at_its_slots_and_nowhere_else(dtype):
+    pool = make(dtype=dtype)
+    k, v = rows(3)
+    pool.write(1, np.array([5, 1, 16], np.int32), k, v)
+    assert torch.equal(pool.k(1)[[5, 1, 16]].float(), k.to(KV_DTYPES[dtype]).float())
+    assert torch.equal(pool.v(1)[[5, 1, 16]].float(), v.to(KV_DTYPES[dtype]).float())
+    assert pool.k(1).float().count_nonzero(dim=(1, 2)).nonzero().flatten().tolist() == [1, 5, 16]
+    assert not pool.k(0).float().any()
+    assert not pool.v(2).float().any()
+
+
+@pytest.mark.parametrize(
+    "slots",
+    [[3, 4], np.array([3, 4]), np.array([3, 4], np.int32), torch.tensor([3, 4], dtype=torch.int32)],
+)
+def test_slots_come_as_lists_arrays_or_tensors(slots):
+    pool = make()
+    k, v = rows(2)
+    pool.write(0, slots, k, v)
+    assert torch.equal(pool.k(0)[3:5], k)
+
+
+def test_nothing_to_write_is_no_error():
+    make().write(0, [], *rows(0))
+
+
+def test_a_read_only_row_is_taken_without_a_warning():
+    slots = np.array([1, 2], np.int32)
+    slots.flags.writeable = False
+    make().write(0, slots, *rows(2))
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_shapes_have_one_page_of_padding(page_size):
+    pool = make(page_size=page_size)
+    assert pool.k(0).shape == pool.v(0).shape == (16 + page_size, HEADS, DIM)
+    pool.write(0, [page_size, 15 + page_size], *rows(2))
+
+
+@pytest.mark.parametrize(
+    ("dtype", "expected"), [("float32", 4), ("float16", 2), ("bfloat16", 2), ("fp8_e4m3", 1)]
+)
+def test_bytes_per_token_are_what_is_allocated(dtype, expected):
+    pool = make(dtype=dtype)
+    assert pool.bytes_per_token == 2 * LAYERS * HEADS * DIM * expected
+    allocated = sum(
+        tensor.numel() * tensor.element_size()
+        for layer in range(LAYERS)
+        for tensor in (pool.k(layer), pool.v(layer))
+    )
+    assert pool.bytes_per_token * (16 + 1) == allocated
+
+
+def test_fp8_saturates():
+    pool = make(dtype="fp8_e4m3")
+    k = torch.full((1, HEADS, DIM), 1e6)
+    pool.write(0, [1], k, -k)
+    assert pool.k(0)[1].float().unique().tolist() == [448.0]
+    assert pool.v(0)[1].float().unique().tolist() == [-448.0]
+
+
+def test_copy_moves_all_layers_and_may_overlap():
+    pool = make()
+    for layer in range(LAYERS):
+        pool.write(layer, [1, 2, 3], *rows(3, seed=layer))
+    pool.copy([1, 2, 3], np.array([2, 3, 4], np.int32))
+    for layer in range(LAYERS):
+        k, v = rows(3, seed=layer)
+        assert torch.equal(pool.k(layer)[1:5], torch.cat([k[:1], k]))
+        assert torch.equal(pool.v(layer)[1:5], torch.cat([v[:1], v]))
+
+
+def test_copy_takes_as_many_targets_as_sources():
+    with pytest.raises(InvalidSlotsError, match="source has 2 slots and target 1"):
+        make().copy([1, 2], [3])
+
+
+@pytest.mark.parametrize(
+    ("slots", "named"),
+    [
+        ([[1, 2]], r"shape \(1, 2\)"),
+        (np.array([1.0, 2.0]), "dtype torch.float64"),
+        (torch.tensor([True, False]), "dtype torch.bool"),
+        ([4, 3], r"slots\[1\] is 3; this pool's slots are 4 to 19"),
+        ([4, 20], r"slots\[1\] is 20"),
+        ([4, -1], r"slots\[1\] is -1"),
+        ("ab", "it takes an array or tensor"),
+    ],
+)
+def test_bad_slots_are_refused_by_name_and_nothing_is_written(slots, named):
+    pool = make(page_size=4)
+    with pytest.raises(InvalidSlotsError, match=named):
+        pool.write(0, slots, *rows(2))
+    assert not pool.k(0).any()
+
+
+@pytest.mark.parametrize(
+    ("k", "v", "named"),
+    [
+        (torch.ones(1, HEADS, DIM), torch.ones(2, HEADS, DIM), r"k has shape \(1, 2, 8\)"),
+        (torch.ones(2, HEADS, DIM), torch.ones(2, DIM, HEADS), r"v has shape \(2, 8, 2\)"),
+        (torch.ones(2, HEADS, DIM).int(), torch.ones(2, HEADS, DIM), "k has dtype torch.int32"),
+    ],
+)
+def test_bad_keys_and_values_are_refused_and_nothing_is_written(k, v, named):
+    pool = make()
+    with pytest.raises(InvalidArgumentError, match=named):
+        pool.write(0, [1, 2], k, v)
+    assert not pool.k(0).any()
+
+
+@pytest.mark.parametrize("layer", [-1, LAYERS])
+def test_a_layer_that_is_not_there_is_refused(layer):
+    with pytest.raises(
+        InvalidArgumentError, match=f"layer is {layer}; this pool has layers 0 to 2"
+    ):
+        make().k(layer)
+
+
+@pytest.mark.parametrize("dtype", ["int8", "float64", torch.int32, torch.float64])
+def test_a_dtype_that_is_not_supported_is_refused(dtype):
+    with pytest.raises(InvalidArgumentError, match="it takes one of float32, float16, bfloat16"):
+        make(dtype=dtype)
+
+
+def test_sizes_are_checked():
+    with pytest.raises(InvalidArgumentError, match="num_slots is 0"):
+        make(0)
+    with pytest.raises(InvalidArgumentError, match="num_slots is 10; it takes a multiple of page"):
+        make(10, page_size=4)
