@@ -12,7 +12,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench proto proto-check native clean
+.PHONY: install demo test lint format type bench bench-tree proto proto-check native clean
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -39,6 +39,9 @@ type: install
 
 bench: install
 	$(PY) -m bench
+
+bench-tree: native  ## the tree and its peers, in turn, in one run
+	$(PY) -m bench.tree
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto

@@ -1,0 +1,84 @@
+"""radixkv's own contenders."""
+
+from typing import Any, ClassVar
+
+import numpy as np
+
+from bench.peers import workloads
+from bench.peers.contender import Contender, Fused
+from radixkv import RadixTree
+from radixkv.kernels._core import SlotAllocator
+from radixkv.memory import TokenToKVAllocator
+
+
+class Native(Contender):
+    """The native core and its allocator."""
+
+    native = "list, or int32 array"
+    core: ClassVar[str] = "native"
+    allocator: ClassVar[Any] = SlotAllocator
+
+    def __init__(self, slots: int) -> None:
+        self.tree: Any = RadixTree(core=self.core)
+        self.slots = self.allocator(slots)
+
+    def key(self, ids: list[int]) -> list[int]:
+        return ids
+
+    def array_key(self, ids: Any) -> Any:
+        return ids.astype(np.int32)
+
+    def match(self, key: Any) -> tuple[Any, int, Any]:
+        match = self.tree.match_prefix(key)
+        return match.handle, match.length, match.slots
+
+    def lock(self, place: Any) -> Any:
+        self.tree.inc_lock_ref(place)
+        return place
+
+    def unlock(self, locked: Any) -> None:
+        self.tree.dec_lock_ref(locked)
+
+    def free_size(self) -> Any:
+        return self.slots.free_size
+
+    def allocate(self, n: int) -> Any:
+        return self.slots.allocate(n)
+
+    def join(self, matched: Any, fresh: Any) -> Any:
+        return np.concatenate((matched, fresh))
+
+    def insert(self, key: Any, slots: Any, matched: int) -> None:
+        there = self.tree.insert(key, slots).prefix_length
+        if there > matched:
+            self.slots.free(slots[matched:there])
+
+    def evict(self, n: int) -> None:
+        self.slots.free(self.tree.evict(n))
+
+
+class FusedNative(Native, Fused):
+    """The native core as `PrefixCache` uses it: one call to admit, one to publish."""
+
+    def __init__(self, slots: int) -> None:
+        super().__init__(slots)
+        self.row = np.zeros(workloads.LONG, np.int32)
+
+    def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:
+        matched, handle, _ = self.tree.admit(
+            prompt, self.slots, self.row, max_cached=len(prompt), extra=extra
+        )
+        return (handle, matched), matched
+
+    def publish(self, admitted: Any, whole: list[int]) -> None:
+        handle, shared = admitted
+        _, handle = self.tree.publish(whole, self.slots, self.row, shared=shared, held=handle)
+        self.tree.dec_lock_ref(handle)
+
+
+class Python(Native):
+    """The readable core."""
+
+    core = "python"
+    allocator = TokenToKVAllocator
+    branches = 100_000

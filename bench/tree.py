@@ -1,0 +1,231 @@
+"""The tree's race: radixkv's cores and other prefix caches on the same work, in turn, in one run.
+
+python -m bench.tree [--rounds 5] [--work w1,w3] [--contenders "radixkv,sglang rust"]
+
+Each contender is a process of its own that lives through all rounds; every round starts with an
+empty cache. A figure is the median over the rounds of a round's median, in microseconds. Memory is
+measured once, in a fresh process. The peers are brought into `.peers/` at the first run (3 GB).
+"""
+
+import argparse
+import json
+import os
+import platform
+import statistics
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.peers import setup
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "bench" / "results" / "tree.json"
+OURS = ("radixkv", "radixkv calls", "radixkv python", "floor")
+CONTENDERS = (
+    "radixkv", "radixkv calls", "floor",
+    "sglang rust", "sglang c++", "sglang python", "vllm", "dynamo",
+)  # fmt: skip
+ONCE = ("w5", "w5b")
+WORK = ("w1", "w2", "w3", "w4", "w4b", *ONCE)
+
+Figures = dict[str, float]
+Samples = dict[str, dict[str, list[Figures]]]  # by workload and contender, a round each
+
+# What is asked of radixkv: workload, figure, against whom, how many times as fast at least.
+# Its requests go through `admit` and `publish`; "radixkv calls" makes the calls they stand for.
+WANTED = (
+    ("w1", "cycle from list", "sglang rust", 20.0),
+    ("w1", "cycle from list", "sglang c++", 12.0),
+    ("w1", "cycle from list", "vllm", 60.0),
+    ("w2", "cycle from list", "sglang rust", 15.0),
+    ("w3", "from list", "sglang rust", 14.0),
+    ("w3", "native", "sglang rust", 3.0),
+    ("w3", "native", "floor", 1 / 1.5),
+    ("w4", "cycle from list", "best", 8.0),
+    ("w4b", "100000 leaves", "sglang rust", 1000.0),
+    ("w4b", "100000 leaves", "vllm", 1.0),
+    ("w1", "lock and unlock", "sglang rust", 8.0),
+)
+
+
+class Worker:
+    """A contender's process."""
+
+    def __init__(self, name: str) -> None:
+        ours = name in OURS
+        environment = {
+            **os.environ,
+            "OMP_NUM_THREADS": "1",
+            "SGLANG_LOG_LEVEL": "ERROR",
+            "TORCH_EXTENSIONS_DIR": str(setup.FOLDER / "extensions"),
+        }
+        if not ours:
+            environment["PYTHONPATH"] = str(ROOT)
+            environment["PATH"] = f"{setup.python().parent}:{environment['PATH']}"
+        self._process = subprocess.Popen(
+            [sys.executable if ours else setup.python(), "-m", "bench.peers.worker", name],
+            cwd=ROOT,
+            env=environment,
+            text=True,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+        )
+
+    def run(self, work: str, most_s: float) -> Figures:
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps({"work": work, "most_s": most_s}) + "\n")
+        self._process.stdin.flush()
+        answer: Figures = json.loads(self._process.stdout.readline() or "{}")
+        if "lock" in answer:
+            answer["lock and unlock"] = answer["lock"] + answer["unlock"]
+        return answer
+
+    def end(self) -> None:
+        self._process.kill()
+        self._process.wait()
+
+
+@contextmanager
+def workers(names: list[str]) -> Iterator[dict[str, Worker]]:
+    running = {name: Worker(name) for name in names}
+    try:
+        yield running
+    finally:
+        for worker in running.values():
+            worker.end()
+
+
+def race(names: list[str], work: list[str], rounds: int, most_s: float) -> Samples:
+    """Every contender's figures of every round, in turn, each round beginning with another one."""
+    samples: Samples = {item: {name: [] for name in names} for item in work}
+    with workers(names) as running:
+        for item in (item for item in work if item not in ONCE):
+            for turn in range(rounds):
+                for name in [*names[turn % len(names) :], *names[: turn % len(names)]]:
+                    samples[item][name].append(running[name].run(item, most_s))
+                    report(item, name, samples[item][name][-1])
+    for item in (item for item in work if item in ONCE):
+        for name in names:
+            with workers([name]) as alone:
+                samples[item][name].append(alone[name].run(item, most_s))
+            report(item, name, samples[item][name][-1])
+    return samples
+
+
+def report(item: str, name: str, figures: Figures) -> None:
+    shown = " ".join(f"{figure} {value:.2f}" for figure, value in figures.items())
+    print(f"{item} {name}: {shown}", file=sys.stderr, flush=True)
+
+
+def median(samples: list[Figures], figure: str) -> float | None:
+    values = [figures[figure] for figures in samples if figure in figures]
+    return statistics.median(values) if values else None
+
+
+def tables(samples: Samples) -> Iterator[Table]:
+    """A table a workload: contenders down, figures across."""
+    for work, by_name in samples.items():
+        figures = list(dict.fromkeys(f for rows in by_name.values() for row in rows for f in row))
+        table = Table(title=f"{work} (us; memory in bytes)", title_justify="left")
+        table.add_column("contender")
+        for figure in figures:
+            table.add_column(figure, justify="right")
+        for name, rows in by_name.items():
+            values = [median(rows, figure) for figure in figures]
+            if any(value is not None for value in values):
+                table.add_row(name, *("" if v is None else f"{v:,.2f}" for v in values))
+        yield table
+
+
+def ratios(samples: Samples) -> list[dict[str, Any]]:
+    """What was wanted and what was measured: how many times as fast as whom."""
+    rows = []
+    for work, figure, against, wanted in WANTED:
+        ours = "radixkv calls" if figure == "lock and unlock" else "radixkv"
+        own = median(samples.get(work, {}).get(ours, []), figure)
+        other = _opponent(samples.get(work, {}), figure, against)
+        if own and other:
+            row = {"work": work, "figure": figure, "against": against, "wanted": wanted}
+            rows.append({**row, "measured": other / own})
+    return rows
+
+
+def _opponent(by_name: dict[str, list[Figures]], figure: str, against: str) -> float | None:
+    if against != "best":
+        return median(by_name.get(against, []), figure)
+    peers = [median(rows, figure) for name, rows in by_name.items() if name not in OURS]
+    return min((value for value in peers if value is not None), default=None)
+
+
+def ratio_table(rows: list[dict[str, Any]]) -> Table:
+    table = Table("work", "figure", "against", title="times as fast", title_justify="left")
+    table.add_column("wanted", justify="right")
+    table.add_column("measured", justify="right")
+    for row in rows:
+        mark = "" if row["measured"] >= row["wanted"] else " (short)"
+        figures = f"{row['wanted']:.2f}", f"{row['measured']:.2f}{mark}"
+        table.add_row(row["work"], row["figure"], row["against"], *figures)
+    return table
+
+
+def machine() -> dict[str, Any]:
+    """Where and of what these figures are."""
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short", "HEAD"],
+        cwd=ROOT,
+        text=True,
+        capture_output=True,
+        check=False,
+    )
+    with open("/proc/cpuinfo") as cpuinfo:
+        models = [
+            line.partition(":")[2].strip() for line in cpuinfo if line.startswith("model name")
+        ]
+    return {
+        "when": datetime.now(UTC).isoformat(timespec="seconds"),
+        "commit": commit.stdout.strip(),
+        "cpu": models[0] if models else platform.processor(),
+        "cpus": os.cpu_count(),
+        "load": os.getloadavg(),
+        "python": platform.python_version(),
+        "numpy": version("numpy"),
+        "peers": setup.VERSIONS,
+        "torch of the peers": setup.TORCH,
+        "seeds": "1 to 5, by workload",
+    }
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="radixkv's tree against its peers")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--work", default=",".join(WORK))
+    parser.add_argument("--contenders", default=",".join(CONTENDERS))
+    parser.add_argument("--most-s", type=float, default=25.0, help="bound of one timed loop")
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    args = parser.parse_args()
+    names = args.contenders.split(",")
+    if not set(names) <= set(OURS):
+        setup.prepare()
+    about = machine()
+    samples = race(names, args.work.split(","), args.rounds, args.most_s)
+    rows = ratios(samples)
+    args.out.parent.mkdir(parents=True, exist_ok=True)
+    args.out.write_text(
+        json.dumps({"machine": about, "ratios": rows, "samples": samples}, indent=1) + "\n"
+    )
+    console = Console(width=None if sys.stdout.isatty() else 160)
+    console.print(*tables(samples), ratio_table(rows), sep="\n")
+
+
+if __name__ == "__main__":
+    main()

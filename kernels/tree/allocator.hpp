@@ -1,0 +1,105 @@
+// Which slots are free.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <type_traits>
+#include <vector>
+
+namespace radixkv {
+
+using std::size_t;
+
+// Hands out slots `page_size` to `num_slots + page_size - 1` in whole pages, what was freed last
+// first. Pages that were never handed out are only counted, so an unused pool costs a byte a page
+// and no more.
+class SlotAllocator {
+  public:
+    SlotAllocator(uint32_t num_slots, uint32_t page_size)
+        : num_slots(num_slots), page_size(page_size), is_held_(num_pages() + 1) {}
+
+    const uint32_t num_slots;
+    const uint32_t page_size;
+
+    uint32_t num_pages() const { return num_slots / page_size; }
+    uint32_t free_pages() const {
+        return static_cast<uint32_t>(freed_.size()) + num_pages() - handed_out_;
+    }
+
+    // `count` pages, at most `free_pages`, as slots.
+    void allocate(uint32_t count, int32_t* out) {
+        if (page_size == 1)
+            return allocate_pages(count, out, std::integral_constant<uint32_t, 1>());
+        allocate_pages(count, out, page_size);
+    }
+
+    // Takes whole pages back; false, and nothing happened, where some slot is not held, comes twice
+    // or is not beside the others of its page.
+    template <class Int>
+    bool free(const Int* slots, size_t n) {
+        if (page_size == 1) return free_pages_of(slots, n, std::integral_constant<uint32_t, 1>());
+        return n % page_size == 0 && free_pages_of(slots, n / page_size, page_size);
+    }
+
+    bool is_held(uint32_t page) const { return is_held_[page]; }
+
+    // The free pages, the next one to be handed out last.
+    std::vector<uint32_t> free_list() const {
+        std::vector<uint32_t> pages;
+        for (uint32_t page = num_pages(); page > handed_out_; --page) pages.push_back(page);
+        pages.insert(pages.end(), freed_.begin(), freed_.end());
+        return pages;
+    }
+
+  private:
+    // `size` is the page size, as a constant where that is worth it.
+    template <class Size>
+    void allocate_pages(uint32_t count, int32_t* out, Size size) {
+        auto again = static_cast<uint32_t>(std::min<size_t>(count, freed_.size()));
+        const uint32_t* top = freed_.data() + freed_.size();
+        uint8_t* is_held = is_held_.data();
+        auto hand_out = [&](uint32_t page) {
+            is_held[page] = true;
+            for (uint32_t j = 0; j < size; ++j) *out++ = static_cast<int32_t>(page * size + j);
+        };
+        for (uint32_t i = 0; i < again; ++i) hand_out(*--top);
+        freed_.resize(freed_.size() - again);
+        for (uint32_t i = again; i < count; ++i) hand_out(++handed_out_);
+    }
+
+    template <class Int, class Size>
+    bool free_pages_of(const Int* slots, size_t count, Size size) {
+        size_t done = 0;
+        while (done < count && release(slots + done * size, size)) ++done;
+        if (done < count) {
+            while (done-- > 0) is_held_[slots[done * size] / size] = true;
+            return false;
+        }
+        size_t top = freed_.size() + count;
+        freed_.resize(top);
+        for (size_t i = 0; i < count; ++i) {
+            freed_[--top] = static_cast<uint32_t>(slots[i * size]) / size;
+        }
+        return true;
+    }
+
+    template <class Int, class Size>
+    bool release(const Int* slots, Size size) {
+        auto first = static_cast<uint64_t>(slots[0]);
+        if (first < size || first >= uint64_t{num_slots} + size) return false;
+        auto page = static_cast<uint32_t>(first) / size;
+        for (uint32_t j = 0; j < size; ++j) {
+            if (static_cast<uint64_t>(slots[j]) != uint64_t{page} * size + j) return false;
+        }
+        if (!is_held_[page]) return false;
+        is_held_[page] = false;
+        return true;
+    }
+
+    std::vector<uint8_t> is_held_;
+    std::vector<uint32_t> freed_;
+    uint32_t handed_out_ = 0;  // pages 1 to here were handed out at least once
+};
+
+}  // namespace radixkv

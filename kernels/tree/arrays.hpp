@@ -1,0 +1,34 @@
+// NumPy arrays, made and read without a call into Python.
+#pragma once
+
+#include <nanobind/nanobind.h>
+
+#include <cstddef>
+#include <cstdint>
+
+namespace radixkv {
+
+void import_numpy();
+
+// An int32 array of `n` items, and where they are. Throws where there is no memory.
+nanobind::object new_array(size_t n, int32_t*& items);
+
+nanobind::object copy_array(const int32_t* items, size_t n);
+
+// The items of an array of one dimension that lies in order in memory.
+template <class Int>
+struct ArrayView {
+    const Int* items = nullptr;
+    size_t size = 0;
+    explicit operator bool() const { return items != nullptr; }
+};
+
+// Empty unless `object` is exactly such a NumPy array of that type.
+ArrayView<int32_t> view_int32(nanobind::handle object);
+ArrayView<int64_t> view_int64(nanobind::handle object);
+
+// The same, to be written into; nullptr unless it is such an array, writeable, of `size` items or
+// more.
+int32_t* writeable_int32(nanobind::handle object, size_t size);
+
+}  // namespace radixkv

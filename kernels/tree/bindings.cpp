@@ -1,0 +1,108 @@
+// radixkv.kernels._core
+#include "python_allocator.hpp"
+#include "python_tree.hpp"
+
+namespace radixkv {
+
+namespace {
+
+using namespace nb::literals;
+
+// What `walk` gives: each node as it is when its turn comes.
+class NodeWalk {
+  public:
+    explicit NodeWalk(nb::object tree) : tree_(std::move(tree)), nodes_(owner().walk()) {}
+
+    nb::object next() {
+        if (at_ == nodes_.size()) throw nb::stop_iteration();
+        return owner().info(nodes_[at_++]);
+    }
+
+  private:
+    const PythonTree& owner() const { return *nb::inst_ptr<PythonTree>(tree_); }
+
+    nb::object tree_;
+    std::vector<NodeInEpoch> nodes_;
+    size_t at_ = 0;
+};
+
+void bind_tree(nb::module_& module) {
+    const nb::object& space = python().default_namespace;
+    nb::tuple none;
+    nb::class_<PythonTree>(module, "Tree")
+        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "page_size"_a.none() = 1,
+             "policy"_a.none() = "lru", "core"_a = nb::none())
+        .def("match_prefix", &PythonTree::match_prefix, "token_ids"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+        .def("probe", &PythonTree::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
+             nb::kw_only(), "content"_a.none() = none)
+        .def("probe_batch", &PythonTree::probe_batch, "prompts"_a.none(),
+             "namespace"_a.none() = space)
+        .def("inc_lock_ref", &PythonTree::inc_lock_ref, "handle"_a.none())
+        .def("dec_lock_ref", &PythonTree::dec_lock_ref, "handle"_a.none())
+        .def("insert", &PythonTree::insert, "token_ids"_a.none(), "slots"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
+             "priority"_a.none() = 0, "chunked"_a = false)
+        .def("evict", &PythonTree::evict, "num_tokens"_a.none())
+        .def("reset", &PythonTree::reset)
+        .def(
+            "admit",
+            [](PythonTree& self, nb::handle ids, PythonAllocator& allocator, nb::handle row,
+               nb::handle space, nb::handle content, uint32_t max_cached, uint32_t extra) {
+                return self.admit(ids, allocator.slots(), row, space, content, max_cached, extra);
+            },
+            "token_ids"_a.none(), "allocator"_a, "row"_a, "namespace"_a.none() = space,
+            nb::kw_only(), "content"_a.none() = none, "max_cached"_a, "extra"_a = 0)
+        .def(
+            "publish",
+            [](PythonTree& self, nb::handle ids, PythonAllocator& allocator, nb::handle row,
+               nb::handle space, nb::handle content, int64_t priority, bool chunked,
+               uint32_t shared, nb::handle held) {
+                return self.publish(ids, allocator.slots(), row, space, content, priority, chunked,
+                                    shared, held);
+            },
+            "token_ids"_a.none(), "allocator"_a, "row"_a, "namespace"_a.none() = space,
+            nb::kw_only(), "content"_a.none() = none, "priority"_a = 0, "chunked"_a = false,
+            "shared"_a = 0, "held"_a.none() = nb::none())
+        .def_prop_ro("page_size", &PythonTree::page_size)
+        .def_prop_ro("policy", &PythonTree::policy)
+        .def_prop_ro("epoch", &PythonTree::epoch)
+        .def_prop_ro("evictable_size", &PythonTree::evictable_size)
+        .def_prop_ro("protected_size", &PythonTree::protected_size)
+        .def_prop_ro("total_size", &PythonTree::total_size)
+        .def_prop_ro("num_nodes", &PythonTree::num_nodes)
+        .def("track_changes", &PythonTree::track_changes)
+        .def("take_changes", &PythonTree::take_changes)
+        .def("all_slots", &PythonTree::all_slots)
+        .def("check_integrity", &PythonTree::check_integrity)
+        .def("walk", [](nb::handle_t<PythonTree> self) { return NodeWalk(nb::borrow(self)); })
+        .def("_counters", &PythonTree::counters)
+        .def("_restore", &PythonTree::restore);
+}
+
+void bind_allocator(nb::module_& module) {
+    nb::class_<PythonAllocator>(module, "SlotAllocator")
+        .def(nb::init<nb::handle, nb::handle>(), "num_slots"_a.none(), "page_size"_a.none() = 1)
+        .def_prop_ro("num_slots", &PythonAllocator::num_slots)
+        .def_prop_ro("page_size", &PythonAllocator::page_size)
+        .def_prop_ro("free_size", &PythonAllocator::free_size)
+        .def("allocate", &PythonAllocator::allocate, "n"_a.none())
+        .def("free", &PythonAllocator::free, "slots"_a.none())
+        .def("free_slots", &PythonAllocator::free_slots);
+}
+
+}  // namespace
+
+NB_MODULE(_core, module) {
+    import_python();
+    nb::class_<Handle>(module, "Handle").def_prop_ro("length", [](const Handle& handle) {
+        return handle.place.length;
+    });
+    nb::class_<NodeWalk>(module, "NodeWalk")
+        .def("__iter__", [](nb::object self) { return self; })
+        .def("__next__", &NodeWalk::next);
+    bind_tree(module);
+    bind_allocator(module);
+}
+
+}  // namespace radixkv

@@ -1,0 +1,90 @@
+// A heap of nodes, smallest key first, from which any node can be taken.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "policy.hpp"
+
+namespace radixkv {
+
+// Four children a place: half the depth of a binary heap, and siblings share cache lines.
+// A node's `order_prev` is its place here.
+class OrderHeap {
+  public:
+    explicit OrderHeap(Arena& nodes) : nodes_(nodes) {}
+
+    bool empty() const { return items_.empty(); }
+    size_t size() const { return items_.size(); }
+    NodeId top() const { return items_[0].node; }
+    const OrderKey& top_key() const { return items_[0].key; }
+
+    void add(NodeId node, OrderKey key) {
+        items_.push_back({key, node});
+        rise(static_cast<uint32_t>(items_.size() - 1));
+    }
+
+    void remove(NodeId node) {
+        uint32_t at = nodes_[node].order_prev;
+        Item last = items_.back();
+        items_.pop_back();
+        if (last.node == node) return;
+        put(at, last);
+        rise(at);
+        sink(nodes_[last.node].order_prev);
+    }
+
+    void clear() { std::vector<Item>().swap(items_); }
+
+    // Whether `node` stands here under `key`, and below nothing larger; for checks.
+    bool is_sound(NodeId node, const OrderKey& key) const {
+        uint32_t at = nodes_[node].order_prev;
+        return at < items_.size() && items_[at].node == node && items_[at].key == key &&
+               (at == 0 || !(key < items_[(at - 1) / 4].key));
+    }
+
+  private:
+    struct Item {
+        OrderKey key;
+        NodeId node;
+    };
+
+    void put(uint32_t at, const Item& item) {
+        items_[at] = item;
+        nodes_[item.node].order_prev = at;
+    }
+
+    void rise(uint32_t at) {
+        Item item = items_[at];
+        while (at > 0 && item.key < items_[(at - 1) / 4].key) {
+            put(at, items_[(at - 1) / 4]);
+            at = (at - 1) / 4;
+        }
+        put(at, item);
+    }
+
+    void sink(uint32_t at) {
+        Item item = items_[at];
+        for (uint32_t child; (child = smallest_child(at)) != at; at = child) {
+            if (!(items_[child].key < item.key)) break;
+            put(at, items_[child]);
+        }
+        put(at, item);
+    }
+
+    // `at` itself where there is no child.
+    uint32_t smallest_child(uint32_t at) const {
+        size_t first = size_t{4} * at + 1;
+        if (first >= items_.size()) return at;
+        size_t best = first;
+        for (size_t child = first + 1; child < first + 4 && child < items_.size(); ++child) {
+            if (items_[child].key < items_[best].key) best = child;
+        }
+        return static_cast<uint32_t>(best);
+    }
+
+    Arena& nodes_;
+    std::vector<Item> items_;
+};
+
+}  // namespace radixkv

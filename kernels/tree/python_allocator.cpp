@@ -1,0 +1,157 @@
+#include "python_allocator.hpp"
+
+#include <algorithm>
+
+#include "arrays.hpp"
+
+namespace radixkv {
+
+using namespace nb::literals;
+
+namespace {
+
+SlotAllocator checked(nb::handle num_slots, nb::handle page_size) {
+    python().check_pool_shape(num_slots, page_size);
+    return {nb::cast<uint32_t>(num_slots), nb::cast<uint32_t>(page_size)};
+}
+
+[[noreturn]] void raise_slot(const nb::object& error, int64_t slot, const std::string& what) {
+    raise(error, "slot " + std::to_string(slot) + what, "slot"_a = slot);
+}
+
+nb::object as_array(nb::handle slots) {
+    try {
+        return python().asarray(slots);
+    } catch (nb::python_error& error) {
+        for (PyObject* kind :
+             {PyExc_ValueError, PyExc_TypeError, PyExc_OverflowError, PyExc_RuntimeError}) {
+            if (error.matches(kind)) {
+                raise(python().InvalidSlotsError, "slots are no ints in one dimension");
+            }
+        }
+        throw;
+    }
+}
+
+// int64 in order. Raises InvalidSlotsError for what are no ints in one dimension.
+nb::object as_int64(nb::handle slots) {
+    nb::object array = as_array(slots);
+    nb::object dtype = array.attr("dtype"), shape = array.attr("shape");
+    std::string kind = nb::cast<std::string>(nb::object(dtype.attr("kind")));
+    auto size = nb::cast<size_t>(array.attr("size"));
+    if (nb::cast<int>(array.attr("ndim")) != 1 || (size > 0 && kind != "i" && kind != "u")) {
+        raise(python().InvalidSlotsError, "slots have dtype " +
+                                              nb::cast<std::string>(nb::str(dtype)) + ", shape " +
+                                              show(shape) + "; free takes ints in one dimension");
+    }
+    return array.attr("astype")("int64");
+}
+
+}  // namespace
+
+PythonAllocator::PythonAllocator(nb::handle num_slots, nb::handle page_size)
+    : allocator_(checked(num_slots, page_size)) {}
+
+nb::object PythonAllocator::allocate(nb::handle n) {
+    int64_t wanted = clamp_int(n, "n");
+    if (wanted < 0 || wanted % page_size()) {
+        raise(python().InvalidArgumentError,
+              "n is " + nb::cast<std::string>(nb::str(n)) +
+                  "; it takes 0 or more, a multiple of page size " + std::to_string(page_size()),
+              "n"_a = n);
+    }
+    if (static_cast<uint64_t>(wanted) > free_size()) return nb::none();
+    int32_t* out;
+    nb::object slots = new_array(wanted, out);
+    allocator_.allocate(static_cast<uint32_t>(wanted) / page_size(), out);
+    return slots;
+}
+
+void PythonAllocator::free(nb::handle slots) {
+    if (auto array = view_int32(slots)) {
+        if (allocator_.free(array.items, array.size)) return;
+        return free_slowly({array.items, array.items + array.size});
+    }
+    nb::object converted = as_int64(slots);
+    auto array = view_int64(converted);
+    if (allocator_.free(array.items, array.size)) return;
+    free_slowly({array.items, array.items + array.size});
+}
+
+void PythonAllocator::free_slowly(std::vector<int64_t> slots) {
+    check_range(slots);
+    std::vector<int64_t> sorted = slots;
+    std::sort(sorted.begin(), sorted.end());
+    check_twice(sorted);
+    check_whole_pages(slots, sorted);
+    check_held(slots);
+    // Nothing is wrong but the order: pages as they come first.
+    std::vector<int64_t> whole;
+    std::vector<bool> taken(allocator_.num_pages() + 1);
+    for (int64_t slot : slots) {
+        int64_t page = slot / page_size();
+        if (taken[page]) continue;
+        taken[page] = true;
+        for (uint32_t j = 0; j < page_size(); ++j) whole.push_back(page * page_size() + j);
+    }
+    allocator_.free(whole.data(), whole.size());
+}
+
+void PythonAllocator::check_range(const std::vector<int64_t>& slots) const {
+    int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
+    for (int64_t slot : slots) {
+        if (low <= slot && slot <= high) continue;
+        raise_slot(python().InvalidSlotsError, slot,
+                   " is not in the pool; slots are " + std::to_string(low) + " to " +
+                       std::to_string(high));
+    }
+}
+
+// Names the slot that comes most often.
+void PythonAllocator::check_twice(const std::vector<int64_t>& sorted) const {
+    size_t most = 1;
+    int64_t twice = 0;
+    for (size_t from = 0, to; from < sorted.size(); from = to) {
+        for (to = from + 1; to < sorted.size() && sorted[to] == sorted[from];) ++to;
+        if (to - from > most) {
+            most = to - from;
+            twice = sorted[from];
+        }
+    }
+    if (most > 1) raise_slot(python().SlotNotAllocatedError, twice, " comes twice in one free");
+}
+
+// Names the first given slot of the lowest page that is there in part.
+void PythonAllocator::check_whole_pages(const std::vector<int64_t>& slots,
+                                        const std::vector<int64_t>& sorted) const {
+    auto page_of = [&](int64_t slot) { return slot / page_size(); };
+    for (size_t from = 0, to; from < sorted.size(); from = to) {
+        for (to = from + 1; to < sorted.size() && page_of(sorted[to]) == page_of(sorted[from]);)
+            ++to;
+        if (to - from == page_size()) continue;
+        int64_t slot = *std::find_if(slots.begin(), slots.end(), [&](int64_t slot) {
+            return page_of(slot) == page_of(sorted[from]);
+        });
+        raise_slot(python().InvalidSlotsError, slot,
+                   ": slots are freed in whole pages of " + std::to_string(page_size()));
+    }
+}
+
+void PythonAllocator::check_held(const std::vector<int64_t>& slots) const {
+    for (int64_t slot : slots) {
+        if (allocator_.is_held(static_cast<uint32_t>(slot / page_size()))) continue;
+        raise_slot(python().SlotNotAllocatedError, slot - slot % page_size(), " is free already");
+    }
+}
+
+nb::object PythonAllocator::free_slots() const {
+    int32_t* out;
+    nb::object slots = new_array(free_size(), out);
+    for (uint32_t page : allocator_.free_list()) {
+        for (uint32_t j = 0; j < page_size(); ++j)
+            *out++ = static_cast<int32_t>(page * page_size() + j);
+    }
+    return slots;
+}
+
+}  // namespace radixkv

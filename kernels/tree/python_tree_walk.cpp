@@ -1,0 +1,100 @@
+// Looking at every node: walking, checking, pickling.
+#include "python_tree.hpp"
+
+namespace radixkv {
+
+// ---- walking ----
+
+NodeId PythonTree::root_of(NodeId id) const {
+    while (tree_.node(id).parent != NONE) id = tree_.node(id).parent;
+    return id;
+}
+
+nb::object PythonTree::all_slots() const {
+    int32_t* out;
+    nb::object slots = new_array(total_size(), out);
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        std::memcpy(out, node.slots(), size_t{4} * node.length);
+        out += node.length;
+    }
+    return slots;
+}
+
+std::vector<NodeInEpoch> PythonTree::walk() const {
+    std::vector<NodeId> ids;
+    for (NodeId root : spaces_.roots()) tree_.walk(root, ids);
+    std::vector<NodeInEpoch> nodes;
+    nodes.reserve(ids.size());
+    for (NodeId id : ids) nodes.push_back({epoch_, id, tree_.node(id).generation});
+    return nodes;
+}
+
+nb::object PythonTree::info(const NodeInEpoch& at) const {
+    if (at.epoch != epoch_ || !tree_.is_alive(at.id, at.generation)) {
+        raise(python().StaleHandleError, "the tree changed during the walk; walk again");
+    }
+    const Node& node = tree_.node(at.id);
+    bool is_top = tree_.node(node.parent).parent == NONE;
+    return named_tuple(python().NodeInfo, public_id(tree_, at.id),
+                       is_top ? 0 : public_id(tree_, node.parent), spaces_.space_of(root_of(at.id)),
+                       node.start, copy_array(node.tokens(), node.length),
+                       copy_array(node.slots(), node.length), node.lock_ref, node.recency,
+                       node.hit_count, node.priority, node.is_leaf(), node.run, node.run_offset);
+}
+
+// ---- checking ----
+
+std::vector<Lock> PythonTree::locks() const {
+    std::vector<Lock> locks;
+    locked_.each([&](const Handle& handle) { locks.push_back({handle.place, handle.locks}); });
+    return locks;
+}
+
+nb::list PythonTree::check_integrity() const {
+    nb::list lines;
+    for (const std::string& line : check_tree(tree_, spaces_.roots(), locks()))
+        lines.append(line.c_str());
+    nb::list keys;
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        if (count_negative(node.tokens(), node.length))
+            keys.append(copy_array(node.tokens(), node.length));
+    }
+    nb::object there = python().count_codes(keys), said = content_.attr("uses")();
+    if (!there.equal(said) || nb::len(there) != nb::len(content_)) {
+        lines.append(
+            ("content: " + show(said) + " codes are said, " + show(there) + " are there").c_str());
+    }
+    return lines;
+}
+
+// ---- pickling ----
+
+void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
+    std::unordered_map<uint64_t, NodeId> by_id;
+    for (nb::handle info : nb::iter(nodes)) {
+        auto codes = view_int32(info.attr("codes")), slots = view_int32(info.attr("slots"));
+        if (!codes || !slots || codes.size != slots.size || !codes.size ||
+            codes.size % page_size()) {
+            raise(python().InvalidArgumentError, "this is no state of a tree");
+        }
+        Node like;
+        like.length = static_cast<uint32_t>(codes.size);
+        like.recency = nb::cast<uint64_t>(info.attr("recency"));
+        like.hit_count = nb::cast<uint32_t>(info.attr("hit_count"));
+        like.priority = nb::cast<int64_t>(info.attr("priority"));
+        like.run = nb::cast<uint64_t>(info.attr("run"));
+        like.run_offset = nb::cast<uint32_t>(info.attr("run_offset"));
+        auto parent_id = nb::cast<uint64_t>(info.attr("parent_id"));
+        NodeId parent =
+            parent_id ? by_id.at(parent_id) : spaces_.find_or_add(info.attr("namespace"));
+        by_id[nb::cast<uint64_t>(info.attr("id"))] =
+            tree_.restore(parent, like, codes.items, slots.items);
+        content_codes_ += count_negative(codes.items, like.length);
+    }
+    tree_.restore_order(nb::cast<uint64_t>(counters[0]), nb::cast<uint64_t>(counters[1]));
+    content_ = counters[2];
+}
+
+}  // namespace radixkv

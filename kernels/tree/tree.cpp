@@ -1,0 +1,295 @@
+#include "tree.hpp"
+
+#include <algorithm>
+#include <memory>
+
+namespace radixkv {
+
+NodeId Tree::add_root() {
+    NodeId root = nodes_.add();
+    order_.init(root);
+    return root;
+}
+
+void Tree::clear() {
+    nodes_.clear();
+    edges_.clear();
+    order_.clear();
+    path.clear();
+    cut_runs_.clear();
+    evictable_ = protected_ = 0;
+    ticks_ = runs_ = 0;
+}
+
+// ---- looking ----
+
+void Tree::copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+    auto copy = [&](const Node& node) {
+        uint32_t end = std::min(node.end(), to);
+        if (end <= from) return;
+        std::memcpy(out, node.slots() + (from - node.start), size_t{4} * (end - from));
+        out += end - from;
+        from = end;
+    };
+    for (NodeId id : path) copy(nodes_[id]);
+    if (partial != NONE) copy(nodes_[partial]);
+}
+
+void Tree::touch(NodeId id) {
+    nodes_[id].recency = ++ticks_;
+    order_.touch(id);
+}
+
+void Tree::touch_path() {
+    for (size_t i = path.size(); i-- > 0;) touch(path[i]);
+}
+
+// ---- locks ----
+
+bool Tree::resolve(const Place& place, NodeId& id) const {
+    id = place.node;
+    if (id == NONE) return true;
+    if (!nodes_.is_alive(id, place.generation)) {
+        auto cut = cut_runs_.find(place.run);
+        if (cut == cut_runs_.end()) return false;
+        id = cut->second;
+    }
+    if (nodes_[id].end() < place.length) return false;
+    while (nodes_[id].start >= place.length) id = nodes_[id].parent;
+    return true;
+}
+
+NodeId Tree::split_for_lock(NodeId id, Place& place) {
+    if (id != NONE && place.length < nodes_[id].end()) {
+        id = split(id, place.length - nodes_[id].start);
+        for (NodeId above = id; nodes_[above].parent != NONE; above = nodes_[above].parent)
+            touch(above);
+    }
+    place = this->place(id, place.length);
+    return id;
+}
+
+void Tree::lock(NodeId id) { add_lock(id, 1); }
+
+void Tree::unlock(NodeId id) { add_lock(id, -1); }
+
+void Tree::add_lock(NodeId id, int step) {
+    while (id != NONE && nodes_[id].parent != NONE) {
+        Node& node = nodes_[id];
+        bool was_free = node.lock_ref == 0;
+        node.lock_ref += step;
+        if (was_free || node.lock_ref == 0) {
+            int64_t moved = was_free ? int64_t{node.length} : -int64_t{node.length};
+            protected_ += moved;
+            evictable_ -= moved;
+            order_.place(id);
+        }
+        id = node.parent;
+    }
+}
+
+// ---- shape ----
+
+uint32_t Tree::edge_hash(NodeId parent, const int32_t* tokens) const {
+    return edges_.hash(parent, [&](uint32_t i) { return tokens[i]; }, page_size);
+}
+
+void Tree::add_child(NodeId parent, NodeId id) {
+    Node &above = nodes_[parent], &child = nodes_[id];
+    child.parent = parent;
+    child.next_sibling = NONE;
+    if (above.first_child == NONE) {
+        above.first_child = child.prev_sibling = id;
+    } else {
+        Node& first = nodes_[above.first_child];
+        child.prev_sibling = first.prev_sibling;
+        nodes_[first.prev_sibling].next_sibling = id;
+        first.prev_sibling = id;
+    }
+    edges_.add(edge_hash(parent, child.tokens()), id);
+}
+
+void Tree::remove_child(NodeId parent, NodeId id) {
+    Node &above = nodes_[parent], &child = nodes_[id];
+    edges_.remove(edge_hash(parent, child.tokens()), id);
+    NodeId first = above.first_child, next = child.next_sibling;
+    if (first == id) {
+        above.first_child = next;
+    } else {
+        nodes_[child.prev_sibling].next_sibling = next;
+    }
+    if (next != NONE) {
+        nodes_[next].prev_sibling = child.prev_sibling;
+    } else if (first != id) {
+        nodes_[first].prev_sibling = child.prev_sibling;
+    }
+}
+
+void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
+    Node &above = nodes_[parent], &old = nodes_[id], &fresh = nodes_[by];
+    edges_.replace(edge_hash(parent, fresh.tokens()), id, by);
+    fresh.parent = parent;
+    fresh.next_sibling = old.next_sibling;
+    fresh.prev_sibling = old.prev_sibling == id ? by : old.prev_sibling;
+    if (above.first_child == id) {
+        above.first_child = by;
+    } else {
+        nodes_[old.prev_sibling].next_sibling = by;
+    }
+    NodeId after = old.next_sibling != NONE ? old.next_sibling : above.first_child;
+    nodes_[after].prev_sibling = by;
+}
+
+namespace {
+
+// A block of its own for `length` tokens of `node` from `from` on.
+Block cut_block(const Node& node, uint32_t from, uint32_t length) {
+    Block block = new_block(length);
+    std::memcpy(block.get(), node.tokens() + from, size_t{4} * length);
+    std::memcpy(block.get() + length, node.slots() + from, size_t{4} * length);
+    return block;
+}
+
+void give_block(Node& node, Block block, uint32_t length) {
+    std::free(node.block);
+    node.block = block.release();
+    node.length = node.capacity = length;
+}
+
+}  // namespace
+
+NodeId Tree::split(NodeId id, uint32_t at) {
+    Block head_block = cut_block(nodes_[id], 0, at);
+    Block tail_block = cut_block(nodes_[id], at, nodes_[id].length - at);
+    edges_.reserve(1);
+    NodeId head_id = nodes_.add();
+    Node &node = nodes_[id], &head = nodes_[head_id];
+    head.start = node.start;
+    head.lock_ref = node.lock_ref;
+    head.hit_count = node.hit_count;
+    head.priority = node.priority;
+    head.recency = node.recency;
+    head.run = node.run;
+    head.run_offset = node.run_offset;
+    order_.init(head_id);
+    give_block(head, std::move(head_block), at);
+    replace_child(node.parent, id, head_id);
+    give_block(node, std::move(tail_block), node.length - at);
+    node.start += at;
+    node.run_offset += at;
+    add_child(head_id, id);
+    return head_id;
+}
+
+NodeId Tree::add_leaf(NodeId parent, Block block, uint32_t count, int64_t priority) {
+    NodeId id = nodes_.add();
+    Node& leaf = nodes_[id];
+    give_block(leaf, std::move(block), count);
+    leaf.start = nodes_[parent].end();
+    leaf.run = ++runs_;
+    leaf.priority = priority;
+    order_.init(id);
+    add_child(parent, id);
+    evictable_ += count;
+    order_.leafness_changed(parent);
+    return id;
+}
+
+NodeId Tree::extend_path(NodeId root, const Descent& found, Block block, uint32_t count,
+                         int64_t priority, bool is_hit) {
+    // Whatever can fail comes first.
+    nodes_.reserve(2);
+    edges_.reserve(2);
+    path.reserve(path.size() + 2);
+    if (found.partial != NONE) {
+        path.push_back(split(found.partial, found.length - nodes_[found.partial].start));
+    }
+    NodeId leaf = NONE;
+    if (count > 0) {
+        leaf = add_leaf(path.empty() ? root : path.back(), std::move(block), count, priority);
+        path.push_back(leaf);
+    }
+    for (NodeId id : path) {
+        nodes_[id].priority = std::max(nodes_[id].priority, priority);
+        nodes_[id].hit_count += is_hit;
+    }
+    touch_path();
+    return leaf;
+}
+
+// ---- evicting ----
+
+void Tree::shorten(Node& node, uint32_t keep) {
+    node.length = keep;
+    // Copied when half is gone: O(1) a trimmed token over time.
+    if (node.capacity > 2 * keep) give_block(node, cut_block(node, 0, keep), keep);
+}
+
+void Tree::note_end_of_run(const Node& leaf) {
+    if (leaf.run_offset > 0) {
+        cut_runs_[leaf.run] = leaf.parent;
+    } else if (!cut_runs_.empty()) {
+        cut_runs_.erase(leaf.run);
+    }
+}
+
+NodeId Tree::remove_leaf(NodeId id) {
+    NodeId parent = nodes_[id].parent;
+    note_end_of_run(nodes_[id]);
+    order_.remove(id);
+    remove_child(parent, id);
+    nodes_.remove(id);
+    if (!nodes_[parent].is_leaf()) return NONE;
+    if (nodes_[parent].parent == NONE) return parent;
+    order_.leafness_changed(parent);
+    return NONE;
+}
+
+// ---- walking and pickling ----
+
+void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
+    NodeId id = nodes_[root].first_child;
+    while (id != NONE) {
+        out.push_back(id);
+        if (nodes_[id].first_child != NONE) {
+            id = nodes_[id].first_child;
+            continue;
+        }
+        while (id != root && nodes_[id].next_sibling == NONE) id = nodes_[id].parent;
+        id = id == root ? NONE : nodes_[id].next_sibling;
+    }
+}
+
+NodeId Tree::restore(NodeId parent, const Node& like, const int32_t* tokens, const int32_t* slots) {
+    Block block = new_block(like.length);
+    std::memcpy(block.get(), tokens, size_t{4} * like.length);
+    std::memcpy(block.get() + like.length, slots, size_t{4} * like.length);
+    edges_.reserve(1);
+    NodeId id = nodes_.add();
+    Node& node = nodes_[id];
+    node.start = nodes_[parent].end();
+    node.recency = like.recency;
+    node.run = like.run;
+    node.run_offset = like.run_offset;
+    node.hit_count = like.hit_count;
+    node.priority = like.priority;
+    order_.init(id);
+    give_block(node, std::move(block), like.length);
+    add_child(parent, id);
+    evictable_ += like.length;
+    return id;
+}
+
+void Tree::restore_order(uint64_t ticks, uint64_t runs) {
+    ticks_ = ticks;
+    runs_ = runs;
+    std::vector<NodeId> all;
+    for (NodeId id = 1; id < nodes_.bound(); ++id) {
+        if (nodes_[id].is_alive() && nodes_[id].parent != NONE) all.push_back(id);
+    }
+    std::sort(all.begin(), all.end(),
+              [&](NodeId a, NodeId b) { return nodes_[a].recency < nodes_[b].recency; });
+    for (NodeId id : all) order_.place(id);
+}
+
+}  // namespace radixkv

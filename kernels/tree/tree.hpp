@@ -1,0 +1,209 @@
+// The tree itself: no Python in here.
+#pragma once
+
+#include <cstdint>
+#include <unordered_map>
+#include <vector>
+
+#include "arena.hpp"
+#include "edge_table.hpp"
+#include "eviction_order.hpp"
+#include "keys.hpp"
+
+namespace radixkv {
+
+// A place in the tree: the first `length` tokens of the path to a node (NONE: of no path, length
+// 0).
+//
+// Splits only ever put heads above a node, so climbing finds the node that ends there now. Once the
+// node itself is gone, its head may still hold the place: the head is known by the run that both
+// come from.
+struct Place {
+    NodeId node = NONE;
+    uint32_t generation = 0;
+    uint32_t length = 0;
+    uint64_t run = 0;
+};
+
+// How far a key is cached: `Tree::path` holds the nodes matched whole.
+struct Descent {
+    NodeId partial = NONE;  // the node matched in part
+    uint32_t length = 0;
+};
+
+// What `Tree::evict` is about to drop: the tokens of `node` from `keep` on.
+struct Trim {
+    const Node& node;
+    uint32_t keep;
+};
+
+//     root of a namespace
+//       └─ [1 2 3]          head: new after a split, takes the first tokens
+//            ├─ [4 5 6]     tail: keeps the identity of the node that was split
+//            └─ [7 8]
+//
+// Recency is a counter: a touched path is numbered from its leaf up, so a node is never newer than
+// its parent.
+class Tree {
+  public:
+    Tree(uint32_t page_size, Policy policy, uint64_t seed)
+        : page_size(page_size), edges_(seed), order_(nodes_, policy) {}
+
+    const uint32_t page_size;
+
+    uint64_t evictable_size() const { return evictable_; }
+    uint64_t protected_size() const { return protected_; }
+    uint64_t num_nodes() const { return edges_.size(); }
+    uint64_t ticks() const { return ticks_; }
+    uint64_t runs() const { return runs_; }
+    const Node& node(NodeId id) const { return nodes_[id]; }
+    bool is_alive(NodeId id, uint32_t generation) const { return nodes_.is_alive(id, generation); }
+    Place place(NodeId id, uint32_t length) const {
+        return {id, nodes_[id].generation, length, nodes_[id].run};
+    }
+
+    NodeId add_root();
+    void remove_root(NodeId root) { nodes_.remove(root); }
+
+    // ---- looking ----
+
+    // Tokens cached of `key`, in whole pages. Calls visit(node) for each node matched whole.
+    template <class Key, class Visit>
+    Descent descend(NodeId root, const Key& key, const Visit& visit) const;
+
+    // The same, with the nodes in `path`.
+    template <class Key>
+    Descent descend(NodeId root, const Key& key);
+
+    // The nodes of the last descent, or of the last insert.
+    std::vector<NodeId> path;
+
+    // The slots of the last descent's tokens `from` to `to`; the last of them may be in `partial`.
+    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const;
+
+    // `path` becomes the newest there is.
+    void touch_path();
+
+    // ---- locks ----
+
+    // The node that holds the place's last token, or NONE; false if its tokens were evicted.
+    bool resolve(const Place& place, NodeId& node) const;
+
+    // A head of its own for the place where it ends inside `node`; `place` then names the head.
+    NodeId split_for_lock(NodeId node, Place& place);
+
+    void lock(NodeId node);
+    void unlock(NodeId node);
+
+    // ---- changing ----
+
+    // After a descent that matched `length` of the key: cuts the node matched in part, hangs a leaf
+    // of `count` tokens under the path (if there are any), whose block holds them already, and
+    // touches the path. Returns the leaf.
+    NodeId extend_path(NodeId root, const Descent& found, Block block, uint32_t count,
+                       int64_t priority, bool is_hit);
+
+    // Frees `count` tokens (whole pages, at most `evictable_size`) and writes their slots. Calls
+    // on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
+    template <class OnTrim, class OnEmpty>
+    void evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty);
+
+    void clear();
+
+    // ---- walking, pickling, checking ----
+
+    // All nodes under `root`, depth first, children in the order they came.
+    void walk(NodeId root, std::vector<NodeId>& out) const;
+
+    // A node as `walk` showed it, under a parent that was restored before it.
+    NodeId restore(NodeId parent, const Node& like, const int32_t* tokens, const int32_t* slots);
+
+    // After all nodes: the order of eviction and the counters.
+    void restore_order(uint64_t ticks, uint64_t runs);
+
+    friend class TreeCheck;
+
+  private:
+    template <class Key>
+    NodeId find_child(NodeId parent, const Key& key, uint32_t at) const;
+
+    uint32_t edge_hash(NodeId parent, const int32_t* tokens) const;
+    void add_lock(NodeId node, int step);
+    void add_child(NodeId parent, NodeId child);
+    void remove_child(NodeId parent, NodeId child);
+    void replace_child(NodeId parent, NodeId child, NodeId by);
+    NodeId split(NodeId node, uint32_t at);
+    NodeId add_leaf(NodeId parent, Block block, uint32_t count, int64_t priority);
+    void touch(NodeId node);
+    void shorten(Node& node, uint32_t keep);
+    NodeId remove_leaf(NodeId leaf);
+    void note_end_of_run(const Node& leaf);
+
+    Arena nodes_;
+    EdgeTable edges_;
+    EvictionOrder order_;
+    uint64_t evictable_ = 0, protected_ = 0;
+    uint64_t ticks_ = 0, runs_ = 0;
+    // The last node of each run that was split and then lost what came after that node.
+    std::unordered_map<uint64_t, NodeId> cut_runs_;
+};
+
+template <class Key>
+NodeId Tree::find_child(NodeId parent, const Key& key, uint32_t at) const {
+    auto begins_with_page = [&](const Node& node) {
+        return key.common(at, node.tokens(), page_size) == page_size;
+    };
+    // An only child needs no look-up: most nodes of a long chat have one.
+    NodeId first = nodes_[parent].first_child;
+    if (first == NONE) return NONE;
+    if (nodes_[first].next_sibling == NONE) return begins_with_page(nodes_[first]) ? first : NONE;
+    uint32_t hash = edges_.hash(parent, [&](uint32_t i) { return key.at(at + i); }, page_size);
+    return edges_.find(hash, [&](NodeId id) {
+        return nodes_[id].parent == parent && begins_with_page(nodes_[id]);
+    });
+}
+
+template <class Key, class Visit>
+Descent Tree::descend(NodeId root, const Key& key, const Visit& visit) const {
+    uint32_t at = 0;
+    NodeId id = root;
+    while (id != NONE && key.size - at >= page_size) {
+        id = find_child(id, key, at);
+        if (id == NONE) break;
+        const Node& node = nodes_[id];
+        uint32_t most = std::min(node.length, key.size - at);
+        uint32_t same = key.common(at, node.tokens(), most);
+        if (same < node.length) return {id, at + same - same % page_size};
+        visit(id);
+        at += same;
+    }
+    return {NONE, at};
+}
+
+template <class Key>
+Descent Tree::descend(NodeId root, const Key& key) {
+    path.clear();
+    return descend(root, key, [this](NodeId id) { path.push_back(id); });
+}
+
+template <class OnTrim, class OnEmpty>
+void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty) {
+    while (count > 0) {
+        NodeId victim = order_.victim();
+        Node& node = nodes_[victim];
+        uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, node.length));
+        uint32_t keep = node.length - going;
+        on_trim(Trim{node, keep});
+        std::memcpy(out, node.slots() + keep, size_t{4} * going);
+        out += going;
+        count -= going;
+        evictable_ -= going;
+        if (keep > 0) {
+            shorten(node, keep);
+        } else if (NodeId empty_root = remove_leaf(victim)) {
+            on_empty(empty_root);
+        }
+    }
+}
+
+}  // namespace radixkv

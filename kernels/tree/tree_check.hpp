@@ -1,0 +1,25 @@
+// Every invariant of a tree, checked the slow way: from the nodes up, trusting no counter.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tree.hpp"
+
+namespace radixkv {
+
+struct Lock {
+    Place place;
+    uint64_t count;
+};
+
+// One line for each broken invariant.
+std::vector<std::string> check_tree(const Tree& tree, const std::vector<NodeId>& roots,
+                                    const std::vector<Lock>& locks);
+
+// What `NodeInfo.id` says: never the same for two nodes of an epoch.
+inline uint64_t public_id(const Tree& tree, NodeId id) {
+    return id == NONE ? 0 : uint64_t{tree.node(id).generation} / 2 << 32 | id;
+}
+
+}  // namespace radixkv

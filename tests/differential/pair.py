@@ -1,0 +1,101 @@
+"""The two cores side by side: every call goes to both, and their answers must be equal."""
+
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+
+from radixkv import RadixTree
+from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored
+
+
+class Handles:
+    """One handle of each core."""
+
+    def __init__(self, python: Handle, native: Handle) -> None:
+        assert python.length == native.length
+        self.both = (python, native)
+
+
+class Pair:
+    """Both cores."""
+
+    def __init__(self, page_size: int, policy: str) -> None:
+        self.both = tuple(RadixTree(page_size, policy, core) for core in ("python", "native"))
+        for tree in self.both:
+            tree.track_changes()
+
+    def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
+        """The Python core's answer (handles paired), or its error; asserts that both are equal."""
+        answers = [
+            outcome(getattr(tree, name), *(_own(arg, at) for arg in args), **kwargs)
+            for at, tree in enumerate(self.both)
+        ]
+        assert plain(answers[0]) == plain(answers[1]), name
+        return _paired(*answers)
+
+    def pickled(self) -> "Pair":
+        """Both after a trip through pickle; they track no changes any more."""
+        copy = Pair.__new__(Pair)
+        copy.both = tuple(pickle.loads(pickle.dumps(tree)) for tree in self.both)
+        return copy
+
+    def check(self) -> None:
+        """All that can be seen is equal, and sound in itself."""
+        python, native = (seen(tree) for tree in self.both)
+        assert python == native
+        for tree in self.both:
+            assert tree.check_integrity() == []
+
+
+def _own(value: Any, at: int) -> Any:
+    return value.both[at] if isinstance(value, Handles) else value
+
+
+def outcome(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    try:
+        return call(*args, **kwargs)
+    except Exception as error:
+        return error
+
+
+def _paired(python: Any, native: Any) -> Any:
+    if isinstance(python, MatchResult | InsertResult):
+        return python._replace(handle=Handles(python.handle, native.handle))  # type: ignore[arg-type]
+    return python
+
+
+def plain(answer: Any) -> Any:
+    """An answer as something that == compares in full."""
+    if isinstance(answer, Exception):
+        return type(answer), str(answer), getattr(answer, "details", None)
+    if isinstance(answer, np.ndarray):
+        return answer.dtype.str, answer.shape, answer.tolist()
+    if isinstance(answer, MatchResult | InsertResult):
+        return type(answer), answer[0], plain(answer.slots), answer.handle.length
+    if isinstance(answer, Stored):
+        fields = ("run", "parent_run", "parent_offset", "namespace")
+        return [getattr(answer, field) for field in fields], plain(answer.codes)
+    if isinstance(answer, list):
+        return [plain(item) for item in answer]
+    return answer
+
+
+def seen(tree: RadixTree) -> Any:
+    number_of = {0: 0}
+    nodes = [_node(node, number_of) for node in tree.walk()]
+    sizes = (tree.evictable_size, tree.protected_size, tree.total_size, tree.num_nodes, tree.epoch)
+    return nodes, sizes, tree.all_slots().tolist(), tree.format()[len(repr(tree)) :]
+
+
+def _node(node: NodeInfo, number_of: dict[int, int]) -> Any:
+    """A node with ids by order of appearance: only who is whose parent counts."""
+    assert node.id not in number_of
+    number_of[node.id] = len(number_of)
+    return node._replace(
+        id=number_of[node.id],
+        parent_id=number_of[node.parent_id],
+        codes=plain(node.codes),
+        slots=plain(node.slots),
+    )
