@@ -28,7 +28,7 @@ def machine() -> dict[str, Any]:
 
 
 def save(name: str, command: str, figures: dict[str, Any], path: Path | None = None) -> Path:
-    """Write `figures` with the command that gave them; returns the file, bench/results/NAME.json."""
+    """Write `figures` and the command that gave them into bench/results/NAME.json; returns it."""
     path = path or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
     report = {"command": command, **machine(), **figures}

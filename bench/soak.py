@@ -8,8 +8,6 @@ straight there.
 """
 
 import argparse
-import json
-import platform
 import random
 import sys
 from collections import Counter
@@ -18,17 +16,15 @@ from pathlib import Path
 from time import monotonic
 from typing import Any, TypeVar
 
-import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 import radixkv
+from bench.report import save
 from tests.cache_driver import CacheDriver
 
 T = TypeVar("T")
-
-RESULTS = Path(__file__).parent / "results" / "soak.json"
 
 
 class Seeded:
@@ -57,8 +53,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         counts += live(life, options)
     report = summary(options, counts, monotonic() - began)
     show(console, report)
-    options.output.parent.mkdir(parents=True, exist_ok=True)
-    options.output.write_text(json.dumps(report, indent=2) + "\n")
+    core = report["core"]
+    command = f"python -m bench.soak --seed {options.seed} --core {core}"
+    save(f"soak-{core}", command, report, options.output)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -69,7 +66,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-life", type=int, default=0)
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--core", choices=["python", "native"], default=None)
-    parser.add_argument("--output", type=Path, default=RESULTS)
+    parser.add_argument("--output", type=Path, default=None)
     return parser.parse_args(arguments)
 
 
@@ -98,12 +95,6 @@ def summary(options: argparse.Namespace, counts: Counter[str], seconds: float) -
         "operations_per_cache": options.life,
         "check_integrity_every": options.check_every,
         "core": options.core or radixkv.RadixTree().core,
-        "versions": {
-            "radixkv": radixkv.__version__,
-            "numpy": np.__version__,
-            "python": platform.python_version(),
-        },
-        "machine": platform.platform(),
         "seconds": round(seconds, 1),
         "failures": 0,
         "counts": dict(sorted(counts.items())),

@@ -35,7 +35,7 @@ from radixkv.tree.content import Content, check_content
 from radixkv.tree.tokens import Int32Array
 
 DEFAULT_MAX_CONTEXT = 131_072
-LOWEST_PRIORITY = -(2**31)
+LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -194,7 +194,7 @@ class PrefixCache(RequestLife):
         spans = tuple(check_content(content, len(tokens)))
         request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
         request.content, request.store = spans, store
-        request.priority = _at_least(LOWEST_PRIORITY, priority=priority)
+        request.priority = _between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
         return self._admit(request, tokens, limit, resumed=False)
 
     @_atomic
@@ -242,7 +242,7 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError beyond `length`, RequestEndedError.
         """
         self._check_running(request)
-        self._publish(request, _at_most(request.length, up_to=up_to), fence, chunked=True)
+        self._publish(request, _between(0, request.length, up_to=up_to), fence, chunked=True)
         self._keep_bound(fence)
 
     @_atomic
@@ -253,14 +253,18 @@ class PrefixCache(RequestLife):
         if request.state != "running":
             return
         self._check_running(request)
-        computed = request.length if up_to is None else _at_most(request.length, up_to=up_to)
+        computed = request.length if up_to is None else _between(0, request.length, up_to=up_to)
         self._publish(request, max(computed, request.shared), fence, chunked=False)
         self._end(request, "finished", fence)
 
     @_atomic
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
         """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
-        if request is not None and request.state == "running":
+        if request is None:
+            return
+        if request.state == "retracted":
+            request.state = "aborted"  # it does not come back either
+        elif request.state == "running":
             self._check_running(request)
             self._end(request, "aborted", fence)
 
@@ -293,7 +297,7 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError, RequestEndedError.
         """
         self._check_running(request)
-        return self._rollback(request, _at_most(request.length, length=length), fence)
+        return self._rollback(request, _between(0, request.length, length=length), fence)
 
     # ---- the whole cache ----
 
@@ -410,9 +414,9 @@ def _at_least(low: int, **named: int) -> int:
     return int(value)
 
 
-def _at_most(high: int, **named: int) -> int:
-    value = _at_least(0, **named)
+def _between(low: int, high: int, **named: int) -> int:
+    value = _at_least(low, **named)
     if value > high:
         (name,) = named
-        raise InvalidArgumentError(f"{name} is {value}; the request has {high} tokens")
+        raise InvalidArgumentError(f"{name} is {value}; it takes {low} to {high}")
     return value

@@ -24,7 +24,7 @@ class KVPool(Protocol):
 
 
 class Copies(NamedTuple):
-    """K/V to copy before the next forward, (n,) int32 each; empty where the cache copied it."""
+    """K/V to copy, in order, before the next forward, (n,) int32; empty where the cache did it."""
 
     source: Int32Array
     target: Int32Array

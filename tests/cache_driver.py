@@ -182,12 +182,16 @@ class CacheDriver(ChosenCache):
         call(pair.request, fence=fence)
         if is_running:
             self.judge(lambda: self.oracle.end(pair.twin, state, fence))
+        elif state == "aborted":
+            pair.twin.give_up()
         self.end_again(pair)
 
     def end_again(self, pair: Pair) -> None:
         if self.choose.chance(30):
             name = self.choose.pick(("finish", "abort", "retract"))
             getattr(self.cache, name)(pair.request)
+            if name == "abort":
+                pair.twin.give_up()
             self.judge(lambda: None)
 
     # ---- branching and going back ----

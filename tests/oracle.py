@@ -60,6 +60,10 @@ class Twin:
     def codes(self) -> tuple:
         return codes_of(self.tokens, self.spans)
 
+    def give_up(self) -> None:
+        if self.state == "retracted":
+            self.state = "aborted"
+
     def prefix(self, length: int) -> tuple:
         return (self.namespace, *self.codes[:length])
 
