@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 
 import torch
 import transformers
+from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, PreTrainedModel
@@ -246,7 +247,7 @@ def machine() -> dict[str, Any]:
 def table(results: list[Result]) -> Table:
     """The results for a person."""
     title = f"{NEW_TOKENS} greedy tokens, with the cache against without (dlogit: the largest)"
-    shown = Table(title=title)
+    shown = Table(title=title, box=SIMPLE)
     columns = "page chunk slots equal dlogit prompt cached computed evicted retr. s"
     for column in columns.split():
         shown.add_column(column, justify="right")
@@ -286,7 +287,7 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=find_traces())
     parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "equality.json")
     arguments = parser.parse_args()
-    console = Console()
+    console = Console(width=100)
     transformers.utils.logging.disable_progress_bar()
     path = find_smollm2()
     model = load_model(path)

@@ -293,7 +293,6 @@ def test_bad_arguments_are_refused_by_name(tiny_llama, prompt, options, error, n
     "options",
     [
         {},
-        {"num_slots": 8, "cache": PrefixCache(8)},
         {"num_slots": 8, "max_batch": 0},
         {"num_slots": 8, "chunk_size": 0},
         {"num_slots": 8, "backend": "no such"},
@@ -303,6 +302,11 @@ def test_bad_arguments_are_refused_by_name(tiny_llama, prompt, options, error, n
 def test_a_generator_checks_its_options(tiny_llama, options):
     with pytest.raises(InvalidArgumentError):
         Generator(tiny_llama, **options)
+
+
+def test_a_generator_takes_a_cache_or_makes_one_but_not_both(tiny_llama):
+    with pytest.raises(InvalidArgumentError, match="num_slots or cache, one of the two"):
+        Generator(tiny_llama, num_slots=8, cache=PrefixCache(8))
 
 
 def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):

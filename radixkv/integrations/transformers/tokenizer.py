@@ -21,12 +21,15 @@ def tokenizer_from_gguf(path: Path) -> PreTrainedTokenizerBase:
 
     fields = GGUFReader(path).fields
     metadata = {name.removeprefix(PREFIX): field.contents() for name, field in fields.items()}
-    if metadata.get("pre") != "smollm":
-        other: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-            path.parent, gguf_file=path.name, local_files_only=True
-        )
-        return other
-    return _digit_splitting_bpe(metadata)
+    if metadata.get("pre") == "smollm":
+        return _digit_splitting_bpe(metadata)
+    other: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+        path.parent, gguf_file=path.name, local_files_only=True
+    )
+    # transformers 5.17 gives some of them the names that its own gpt2 uses.
+    for name, token in _named_tokens(metadata).items():
+        setattr(other, name, token)
+    return other
 
 
 def _digit_splitting_bpe(metadata: dict[str, Any]) -> PreTrainedTokenizerBase:
@@ -52,14 +55,14 @@ def _digit_splitting_bpe(metadata: dict[str, Any]) -> PreTrainedTokenizerBase:
         tokenizer_object=tokenizer,
         chat_template=metadata.get("tokenizer.chat_template"),
         clean_up_tokenization_spaces=False,
-        **_named_tokens(tokens, metadata),
+        **_named_tokens(metadata),
     )
 
 
-def _named_tokens(tokens: list[str], metadata: dict[str, Any]) -> dict[str, str]:
+def _named_tokens(metadata: dict[str, Any]) -> dict[str, str]:
     names = {"bos": "bos", "eos": "eos", "unk": "unknown", "pad": "padding"}
     return {
-        f"{ours}_token": tokens[metadata[f"{theirs}_token_id"]]
+        f"{ours}_token": metadata["tokens"][metadata[f"{theirs}_token_id"]]
         for ours, theirs in names.items()
         if f"{theirs}_token_id" in metadata
     }
