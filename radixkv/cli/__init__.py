@@ -59,4 +59,7 @@ def main() -> None:
     """Run the command line."""
     # What gRPC's core logs by itself, the errors say already.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    # Torch's threads would spin while they wait for one another, which on cores that others use
+    # makes them many times slower, not faster.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     app(prog_name="radixkv")

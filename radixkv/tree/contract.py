@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Iterator, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from importlib import import_module
 from typing import NamedTuple, TypeAlias
@@ -247,6 +248,9 @@ class RadixTree:
         from radixkv.tree.show import format_tree
 
         return format_tree(self, max_nodes)
+
+    def __copy__(self) -> "RadixTree":
+        return deepcopy(self)  # two trees share nothing
 
     def __repr__(self) -> str:
         return (

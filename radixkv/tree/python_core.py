@@ -13,7 +13,6 @@ is never newer than its parent and under LRU the oldest evictable node is always
 """
 
 from collections.abc import Iterator, Sequence
-from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -466,7 +465,7 @@ class PythonRadixTree(RadixTree):
         for node in by_id.values():
             self._place(node)
         self._ticks, self._runs, self._ids = state["counters"]
-        self._content = deepcopy(state["content"])  # copy.copy brings the very object
+        self._content = state["content"]
 
 
 def _path_to(node: Node) -> list[Node]:

@@ -63,7 +63,7 @@ def test_what_has_not_happened_is_refused(revision):
 
 
 def test_what_is_too_old_is_refused_by_whole_revisions():
-    log = EventLog(max_bytes=4 * (EVENT_BYTES + 4))
+    log = EventLog(max_bytes=5 * (EVENT_BYTES + 4))
     for at in range(3):
         log.append([stored(2 * at + 1, 5), stored(2 * at + 2, 6)])
     assert (log.compact_revision, log.revision, log.is_complete) == (1, 3, False)

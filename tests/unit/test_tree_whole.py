@@ -1,8 +1,8 @@
 """The tree as a whole: its sizes, what it shows, resets, copies and its own check."""
 
 import pickle
-from copy import copy, deepcopy
 from contextlib import suppress
+from copy import copy, deepcopy
 
 import numpy as np
 import pytest
@@ -205,6 +205,26 @@ def test_a_copy_of_a_tree_goes_its_own_way(words, duplicate):
     assert other.check_integrity() == []
     assert snapshot(words.tree) == before
     assert words.tree.check_integrity() == []
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_pickled_tree_goes_on_where_it_was(grow, policy):
+    words = grow(policy)
+    for word in ("abcd", "abxy", "q"):
+        words.insert(word)
+    back = pickle.loads(pickle.dumps(words.tree))
+    back.track_changes()
+    for tree in (words.tree, back):
+        tree.match_prefix(words.key("abcd"))
+        tree.insert(words.key("rs"), range(10_000, 10_000 + 2 * words.page_size))
+        tree.insert(words.key("abx"), range(20_000, 20_000 + 3 * words.page_size))
+    assert len(back.take_changes()) == 1
+    assert len({node.run for node in back.walk()}) == 4
+    assert (
+        back.evict(2 * words.page_size).tolist() == words.tree.evict(2 * words.page_size).tolist()
+    )
+    assert back.evict(10**6).tolist() == words.tree.evict(10**6).tolist()
+    assert back.check_integrity() == []
 
 
 def test_an_empty_tree_pickles(words):
