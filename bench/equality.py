@@ -1,7 +1,7 @@
 """The same greedy tokens with the cache as without, on a real model and real prompts.
 
-    python bench/equality.py            all of it, into bench/results/equality.json
-    python bench/equality.py --prompts 12 --out /tmp/equality.json
+    python -m bench.equality            all of it, into bench/results/equality.json
+    python -m bench.equality --prompts 12 --out /tmp/equality.json
 
 Each prompt is the first 200 and the last 200 token ids of a traced request. What it is compared
 with is the same model run by transformers alone, one prompt at a time with transformers' own cache.
@@ -13,8 +13,6 @@ import inspect
 import json
 import lzma
 import os
-import platform
-import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -29,7 +27,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, PreTrainedModel
 
-import radixkv
+from bench.report import ROOT, save
 from radixkv.integrations.transformers import (
     Generation,
     Generator,
@@ -38,7 +36,6 @@ from radixkv.integrations.transformers import (
     load_tokenizer,
 )
 
-ROOT = Path(__file__).parents[1]
 TRACES = ("taubench_airline", "mtbench101", "lmcache_magagent")
 HEAD, TAIL = 200, 200
 NEW_TOKENS = 32
@@ -226,24 +223,6 @@ def _logit_difference(generation: Generation, alone: Alone) -> float:
     return float((torch.stack(generation.logits[:end]) - alone.logits[:end]).abs().max())
 
 
-def machine() -> dict[str, Any]:
-    """What a reader needs to judge the numbers."""
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, capture_output=True, text=True
-    )
-    return {
-        "machine": platform.machine(),
-        "system": platform.system(),
-        "cpus": os.cpu_count(),
-        "threads": torch.get_num_threads(),
-        "commit": commit.stdout.strip() or None,
-        "python": platform.python_version(),
-        "radixkv": radixkv.__version__,
-        "torch": torch.__version__,
-        "transformers": transformers.__version__,
-    }
-
-
 def table(results: list[Result]) -> Table:
     """The results for a person."""
     title = f"{NEW_TOKENS} greedy tokens, with the cache against without (dlogit: the largest)"
@@ -285,7 +264,7 @@ def main() -> None:
     )
     parser.add_argument("--prompts", type=int, default=40)
     parser.add_argument("--traces", type=Path, default=find_traces())
-    parser.add_argument("--out", type=Path, default=ROOT / "bench" / "results" / "equality.json")
+    parser.add_argument("--out", type=Path, default=None)
     arguments = parser.parse_args()
     console = Console(width=100)
     transformers.utils.logging.disable_progress_bar()
@@ -302,7 +281,7 @@ def main() -> None:
         console.print(f"{setting}: {results[-1].seconds} s")
     console.print(table(results))
     report = {
-        **machine(),
+        "threads": torch.get_num_threads(),
         "model": path.name,
         "traces": TRACES,
         "seed": None,  # nothing here is drawn at random
@@ -312,8 +291,7 @@ def main() -> None:
         "smallest_margin": min(float(each.margins.min()) for each in alone),
         "results": [asdict(result) for result in results],
     }
-    arguments.out.parent.mkdir(parents=True, exist_ok=True)
-    arguments.out.write_text(json.dumps(report, indent=2) + "\n")
+    save("equality", "python -m bench.equality", report, arguments.out)
     console.print(f"smallest margin of a token: {report['smallest_margin']:.1e}")
     if lines := problems(results):
         sys.exit("\n".join(lines))
