@@ -1,8 +1,7 @@
 """The ordered log of what became cached and what was evicted.
 
 Each call that changed the resident set makes one revision of one or more events. Replaying the log
-from empty
-gives exactly what is resident. A reset begins a new epoch: its log starts with Cleared.
+from empty gives exactly what is resident. A reset begins a new epoch: its log starts with Cleared.
 """
 
 import secrets

@@ -27,9 +27,8 @@ class SlotLedger:
     """The slots of an allocator, from the moment they are taken until they are free again.
 
     holders: (num_slots + page_size,) int32, requests that hold a slot outside the tree: 1, or more
-    after
-    a fork that may not publish or a reset. is_retired: the same shape, slots of a tree that is
-    gone.
+    after a fork that may not publish or a reset. is_retired: the same shape, slots of a tree that
+    is gone.
     """
 
     def __init__(self, allocator: TokenToKVAllocator) -> None:

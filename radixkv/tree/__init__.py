@@ -1,8 +1,7 @@
 """The index: which token prefixes are cached, and in which slots.
 
 `contract.py` says what every core does, `python_core.py` is the readable one, `namespace.py`,
-`tokens.py` and
-`content.py` say what a key is, `policies.py` what is evicted first.
+`tokens.py` and `content.py` say what a key is, `policies.py` what is evicted first.
 """
 
 from radixkv.tree.content import ContentSpan

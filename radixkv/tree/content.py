@@ -1,10 +1,9 @@
 """What placeholder tokens stand for: an image, a sound, anything whose tokens are all alike.
 
 A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a
-negative code,
-interned for the pair (content id, placeholder token) exactly, so that ids are compared in full and
-two prompts
-share a span only if it stands for the same content from its first token on:
+negative code, interned for the pair (content id, placeholder token) exactly, so that ids are
+compared in full and two prompts share a span only if it stands for the same content from its first
+token on:
 
     tokens   [5, IMG, IMG,  6]       content  [(1, 2, id x)]
     codes    [5,  -1,  -2,  6]       -1: first of (x, IMG)   -2: the rest of (x, IMG)

@@ -19,8 +19,7 @@ class Handle:
     """A place in the tree, `length` tokens below the root of its namespace.
 
     Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around
-    it, and
-    keeps them cached while it is locked.
+    it, and keeps them cached while it is locked.
     """
 
     length: int
@@ -69,8 +68,7 @@ class Stored:
     tokens.
 
     parent_run 0: it starts at the root of `namespace`. codes: (n,) int32, token ids or, inside
-    content spans,
-    negative numbers that name the content within this epoch.
+    content spans, negative numbers that name the content within this epoch.
     """
 
     run: int
@@ -99,8 +97,8 @@ class RadixTree:
     core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands
     in for None.
     Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
-    native
-    core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock around it.
+    native core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
+    around it.
 
     >>> tree = RadixTree()
     >>> tree.insert([1, 2, 3], [11, 12, 13]).prefix_length
@@ -131,8 +129,7 @@ class RadixTree:
         """Longest cached prefix of `token_ids`, rounded down to whole pages.
 
         Never changes the tree's shape. Refreshes the recency of the nodes matched whole; a node
-        matched in
-        part keeps its own. The slots stay valid only while the handle is locked.
+        matched in part keeps its own. The slots stay valid only while the handle is locked.
 
         Cost: O(length) compares, O(nodes on the path) look-ups.
         token_ids: (n,) int32, n >= 0, ids >= 0. content: what placeholder tokens stand for, spans
@@ -154,9 +151,8 @@ class RadixTree:
         """Protect exactly the handle's tokens from eviction, once more.
 
         A handle that ends inside a node splits it there; then the path of the head is refreshed
-        (the rest
-        keeps its recency). Cost: O(nodes on the path).
-        Raises StaleHandleError for a handle of another tree, another epoch or evicted tokens.
+        (the rest keeps its recency). Cost: O(nodes on the path). Raises StaleHandleError for a
+        handle of another tree, another epoch or evicted tokens.
         """
         raise NotImplementedError
 
@@ -177,8 +173,8 @@ class RadixTree:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
         Frees nothing: the caller points its row at the returned slots first and frees its
-        duplicates,
-        slots[:prefix_length], after. Refreshes the path; priorities on it rise to `priority`.
+        duplicates, slots[:prefix_length], after. Refreshes the path; priorities on it rise to
+        `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
 
         Cost: O(length) compares and copies. slots: (n,) int32, one a token.

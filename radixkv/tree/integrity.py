@@ -8,7 +8,8 @@ from radixkv.errors import StaleHandleError
 from radixkv.tree.content import count_codes
 
 if TYPE_CHECKING:
-    from radixkv.tree.python_core import Node, PythonRadixTree
+    from radixkv.tree.node import Node
+    from radixkv.tree.python_core import PythonRadixTree
 
 
 def check_tree(tree: "PythonRadixTree") -> list[str]:

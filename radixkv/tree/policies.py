@@ -1,8 +1,7 @@
 """What is evicted first: a key for each evictable leaf, the smallest goes first.
 
 The same keys as SGLang's strategies of these names, with counters in place of clocks. `hit_count`
-counts
-inserts that passed through the node; `slru` protects what was inserted through twice.
+counts inserts that passed through the node; `slru` protects what was inserted through twice.
 """
 
 from collections.abc import Callable

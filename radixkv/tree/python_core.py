@@ -6,16 +6,14 @@
            └─ [7 8]
 
 A handle is (node, length). Splits only ever put heads above a node, so the node that ends at
-`length` is found
-by climbing from the handle's node. Recency is a counter: a touched path is numbered from its leaf
-up, so a node
-is never newer than its parent and under LRU the oldest evictable node is always a leaf.
+`length` is found by climbing from the handle's node. Recency is a counter: a touched path is
+numbered from its leaf up, so a node is never newer than its parent and under LRU the oldest
+evictable node is always a leaf.
 """
 
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-import numpy as np
 from sortedcontainers import SortedDict
 
 from radixkv.errors import (
@@ -37,61 +35,9 @@ from radixkv.tree.contract import (
 )
 from radixkv.tree.integrity import check_tree
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
+from radixkv.tree.node import Node, Root, concat, kept, path_to, slots_on
 from radixkv.tree.policies import get_policy
-from radixkv.tree.tokens import EMPTY, Int32Array, TokenIds, as_int, as_slots, as_token_ids
-
-
-class Node:
-    """A run of tokens with their slots. A root has no tokens and no parent.
-
-    key: int32 codes as bytes, so that a whole edge is compared by one memcmp. After a trim it may
-    run on
-    behind the last slot: only `codes` counts. end: tokens from the root to its last one.
-    """
-
-    end: int
-
-    __slots__ = (
-        "children", "created", "end", "hit_count", "id", "key", "lock_ref", "order_key", "parent",
-        "priority", "recency", "run", "run_offset", "slots",
-    )  # fmt: skip
-
-    def __init__(self, id: int, parent: "Node | None", key: bytes, slots: Int32Array) -> None:
-        self.id = id
-        self.parent = parent
-        self.key = key
-        self.slots = slots
-        self.end = len(slots) + (
-            parent.end if parent else 0
-        )  # tokens from the root to its last one
-        self.children: dict[bytes, Node] = {}
-        self.lock_ref = 0
-        self.recency = self.created = self.hit_count = self.priority = 0
-        self.run = self.run_offset = 0
-        self.order_key: tuple[int, ...] | None = None  # its place among the evictable leaves
-
-    @property
-    def start(self) -> int:
-        return self.end - len(self.slots)
-
-    @property
-    def codes(self) -> Int32Array:
-        return np.frombuffer(self.key, np.int32, len(self.slots))
-
-    @property
-    def is_alive(self) -> bool:
-        """Holds tokens of the tree: is neither evicted nor a root."""
-        return self.end > 0
-
-
-class Root(Node):
-    """The top of one namespace; it goes with its last child."""
-
-    __slots__ = ("namespace",)
-
-    def __init__(self, namespace: Namespace) -> None:
-        super().__init__(0, None, b"", EMPTY)
-        self.namespace = namespace
+from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_slots, as_token_ids
 
 
 class PythonHandle(Handle):
@@ -125,9 +71,8 @@ class PythonRadixTree(RadixTree):
     def _clear(self) -> None:
         self.epoch += 1
         self._roots: dict[Namespace, Root] = {}
-        self._leaves: SortedDict[tuple[int, ...], Node] = (
-            SortedDict()
-        )  # evictable, next victim first
+        # The evictable leaves, the next victim first.
+        self._leaves: SortedDict[tuple[int, ...], Node] = SortedDict()
         self._locked: dict[PythonHandle, int] = {}
         self._content = ContentTable()
         self._evictable = self._protected = self._num_nodes = 0
@@ -141,7 +86,7 @@ class PythonRadixTree(RadixTree):
         path, partial, length = self._walk_down(self._encode(token_ids, content), namespace)
         self._refresh(path)
         last = partial or (path[-1] if path else None)
-        slots = _slots_on(path, partial, length)
+        slots = slots_on(path, partial, length)
         return MatchResult(length, slots, PythonHandle(self, last, length))
 
     def probe(
@@ -211,7 +156,7 @@ class PythonRadixTree(RadixTree):
         own, node = self._resolve(handle)
         if node is not None and own.length < node.end:
             node = self._split(node, own.length - node.start)
-            self._refresh(_path_to(node))
+            self._refresh(path_to(node))
         own._node = node
         own._locks += 1
         self._locked[own] = own._locks
@@ -280,7 +225,7 @@ class PythonRadixTree(RadixTree):
         key = self._content.encode(tokens, content, intern=True)
         key = key[: len(key) - len(key) % self.page_size]
         path, partial, length = self._walk_down(key, namespace)
-        found = _slots_on(path, partial, length)
+        found = slots_on(path, partial, length)
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
         if length < len(key):
@@ -297,7 +242,7 @@ class PythonRadixTree(RadixTree):
         parent = path[-1] if path else self._root_of(namespace)
         self._ids += 1
         self._runs += 1
-        leaf = Node(self._ids, parent, codes.tobytes(), _kept(slots))
+        leaf = Node(self._ids, parent, codes.tobytes(), kept(slots))
         leaf.run, leaf.created = self._runs, self._ticks
         parent.children[self._page(leaf.key)] = leaf
         self._evictable += len(slots)
@@ -324,12 +269,12 @@ class PythonRadixTree(RadixTree):
         """Cut `node` after `at` of its tokens; returns the new head, which it now hangs under."""
         assert node.parent is not None
         self._ids += 1
-        head = Node(self._ids, node.parent, node.key[: at * 4], _kept(node.slots[:at]))
+        head = Node(self._ids, node.parent, node.key[: at * 4], kept(node.slots[:at]))
         head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
         head.recency, head.created = node.recency, node.created
         head.run, head.run_offset = node.run, node.run_offset
         node.parent.children[self._page(head.key)] = head
-        node.key, node.slots = node.key[at * 4 :], _kept(node.slots[at:])
+        node.key, node.slots = node.key[at * 4 :], kept(node.slots[at:])
         node.run_offset += at
         node.parent = head
         head.children[self._page(node.key)] = node
@@ -347,7 +292,7 @@ class PythonRadixTree(RadixTree):
             count = min(left, len(victim.slots))
             freed.append(self._trim(victim, count))
             left -= count
-        return _concat(freed)
+        return concat(freed)
 
     def _trim(self, node: Node, count: int) -> Int32Array:
         """Drop the last `count` tokens of an evictable leaf, and the leaf with its last one."""
@@ -361,7 +306,7 @@ class PythonRadixTree(RadixTree):
             node.slots = node.slots[:keep]
             node.end -= count
             if len(node.key) > 8 * keep:  # copied when half is gone: O(1) a trimmed token over time
-                node.key, node.slots = node.key[: keep * 4], _kept(node.slots)
+                node.key, node.slots = node.key[: keep * 4], kept(node.slots)
         else:
             self._remove(node)
         return slots
@@ -455,7 +400,7 @@ class PythonRadixTree(RadixTree):
         by_id: dict[int, Node] = {}
         for space, id_, parent_id, key, slots, values in state["nodes"]:
             parent = by_id.get(parent_id) or self._root_of(space)
-            node = by_id[id_] = Node(id_, parent, key, _kept(slots))
+            node = by_id[id_] = Node(id_, parent, key, kept(slots))
             node.hit_count, node.priority, node.recency, node.created, node.run, node.run_offset = (
                 values
             )
@@ -466,30 +411,3 @@ class PythonRadixTree(RadixTree):
             self._place(node)
         self._ticks, self._runs, self._ids = state["counters"]
         self._content = state["content"]
-
-
-def _path_to(node: Node) -> list[Node]:
-    path = []
-    while node.parent is not None:
-        path.append(node)
-        node = node.parent
-    return path[::-1]
-
-
-def _slots_on(path: list[Node], partial: Node | None, length: int) -> Int32Array:
-    """The slots of the first `length` tokens, all of `path` and some of `partial`; a copy."""
-    parts = [node.slots for node in path]
-    if partial is not None:
-        parts.append(partial.slots[: length - partial.start])
-    return _concat(parts)
-
-
-def _kept(slots: Int32Array) -> Int32Array:
-    """A copy that `walk` can show without letting anyone write into the tree."""
-    copy = slots.copy()
-    copy.flags.writeable = False
-    return copy
-
-
-def _concat(parts: list[Int32Array]) -> Int32Array:
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
