@@ -1,7 +1,7 @@
 """Every error radixkv raises on purpose.
 
     RadixKVError
-    ├── InvalidArgumentError (also a ValueError)the caller passed something that can never work
+    ├── InvalidArgumentError (a ValueError too) the caller passed something that can never work
     │   ├── InvalidTokensError                  token ids of a wrong type, rank or range
     │   ├── InvalidContentError                 content spans that overlap or leave the prompt
     │   ├── InvalidSlotsError                   slots of a wrong type, number or range
@@ -26,8 +26,7 @@
         ├── ListenError                         a server cannot listen where it was told to
         └── ForkedProcessError                  gRPC used on both sides of a fork
 
-Each carries `reason` (a stable name, also the reason on the wire) and `details` (the values in the
-message).
+Each carries `reason` (a stable name, also on the wire) and `details` (the values in the message).
 """
 
 from typing import Any, ClassVar
