@@ -26,8 +26,9 @@ from radixkv.errors import (
 from radixkv.events import EventLog
 from radixkv.integrity import check_cache
 from radixkv.ledger import Fence
-from radixkv.life import Copies, Forked, KVPool, RequestLife, round_up
+from radixkv.life import Copies, Forked, KVPool, RequestLife
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
+from radixkv.memory.pages import round_up
 from radixkv.request import Request
 from radixkv.stats import CacheStats
 from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids

@@ -9,6 +9,7 @@ import numpy as np
 
 from radixkv.ledger import Fence, SlotLedger
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
+from radixkv.memory.pages import round_down, round_up
 from radixkv.request import Request, State
 from radixkv.stats import Totals
 from radixkv.tree import Handle, MatchResult, RadixTree
@@ -269,13 +270,3 @@ class RequestLife:
             self._ledger.share(request.table[: request.shared])
             request.handle, request.shared = None, 0
         self._ledger.retire(slots)
-
-
-def round_up(n: int, page_size: int) -> int:
-    """`n` in whole pages, not fewer."""
-    return -(-n // page_size) * page_size
-
-
-def round_down(n: int, page_size: int) -> int:
-    """`n` in whole pages, not more."""
-    return n - n % page_size

@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.pages import round_up
 
 INT32_MAX = 2**31 - 1
 
@@ -217,11 +218,6 @@ def slots_of_positions(
         raise InvalidSlotsError(f"pages {list(pages)} lead beyond int32 slots", pages=list(pages))
     slots = firsts[:, None] + np.arange(page_size)
     return slots.reshape(-1)[:num_positions].astype(np.int32)
-
-
-def round_up(tokens: int, page_size: int) -> int:
-    """`tokens` rounded up to whole pages."""
-    return -(-tokens // page_size) * page_size
 
 
 def _check_sizes(context: int, reserve: int, page_size: int) -> None:

@@ -1,17 +1,16 @@
 """The request-to-token pool: row = request, column = position, value = slot."""
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidArgumentError
+from radixkv.memory.allocator import Int32Array
 
 if TYPE_CHECKING:
     import torch
-
-Int32Array: TypeAlias = NDArray[np.int32]
 
 
 class ReqToTokenPool:

@@ -11,6 +11,7 @@ from radixkv.attention import AttentionBatch
 from radixkv.cache import PrefixCache
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers.generation import Generation
+from radixkv.memory.pages import round_down
 from radixkv.request import Request
 from radixkv.tree import DEFAULT, Namespace
 
@@ -125,8 +126,7 @@ class Schedule:
             for each in self.running
             if each.is_prefilling and each.namespace == namespace
         ]
-        longest = max(common, default=0)
-        return longest - longest % self.cache.page_size
+        return round_down(max(common, default=0), self.cache.page_size)
 
     def _admit(self, generation: Generation) -> bool:
         """Whether it no longer waits: it runs now, or it never can."""
