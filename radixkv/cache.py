@@ -13,8 +13,7 @@ from dataclasses import asdict, replace
 from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
-import numpy as np
-
+from radixkv.arguments import at_least, between
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
@@ -93,9 +92,9 @@ class PrefixCache(RequestLife):
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
         if max_cached_tokens is not None:
-            _at_least(0, max_cached_tokens=max_cached_tokens)
+            at_least(0, max_cached_tokens=max_cached_tokens)
         # A whole last page has a place in the row even where the context ends inside it.
-        width = round_up(_at_least(1, max_context_len=max_context_len), page_size)
+        width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         rows = ReqToTokenPool(max_requests, width)
         tree = RadixTree(page_size, policy, core)
         super().__init__(tree, allocator, rows, kv, max_cached_tokens)
@@ -188,14 +187,14 @@ class PrefixCache(RequestLife):
         self._check_fits(len(tokens))
         limit = len(tokens) - 1
         if max_cached is not None:
-            limit = min(limit, _at_least(0, max_cached=max_cached))
+            limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
             request = self._to_resume(resume, namespace)
             return self._admit(request, tokens, limit, resumed=True)
         spans = tuple(check_content(content, len(tokens)))
         request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
         request.content, request.store = spans, store
-        request.priority = _between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
+        request.priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
         return self._admit(request, tokens, limit, resumed=False)
 
     @_atomic
@@ -217,7 +216,7 @@ class PrefixCache(RequestLife):
         Otherwise as `extend`. Reserving again names the same slots first.
         """
         self._check_running(request)
-        self._check_fits(request.length + _at_least(0, n=n))
+        self._check_fits(request.length + at_least(0, n=n))
         return self._reserve(request, n)
 
     @_atomic
@@ -243,7 +242,7 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError beyond `length`, RequestEndedError.
         """
         self._check_running(request)
-        self._publish(request, _between(0, request.length, up_to=up_to), fence, chunked=True)
+        self._publish(request, between(0, request.length, up_to=up_to), fence, chunked=True)
         self._keep_bound(fence)
 
     @_atomic
@@ -254,7 +253,7 @@ class PrefixCache(RequestLife):
         if request.state != "running":
             return
         self._check_running(request)
-        computed = request.length if up_to is None else _between(0, request.length, up_to=up_to)
+        computed = request.length if up_to is None else between(0, request.length, up_to=up_to)
         self._publish(request, max(computed, request.shared), fence, chunked=False)
         self._end(request, "finished", fence)
 
@@ -285,7 +284,7 @@ class PrefixCache(RequestLife):
         None: no room now, nothing taken. Raises RequestEndedError, InvalidArgumentError.
         """
         self._check_running(request)
-        return self._fork(request, _at_least(1, n=n), fence)
+        return self._fork(request, at_least(1, n=n), fence)
 
     @_atomic
     def rollback(
@@ -298,14 +297,14 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError, RequestEndedError.
         """
         self._check_running(request)
-        return self._rollback(request, _between(0, request.length, length=length), fence)
+        return self._rollback(request, between(0, request.length, length=length), fence)
 
     # ---- the whole cache ----
 
     @_atomic
     def evict(self, num_tokens: int) -> int:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable."""
-        return self._evict(_at_least(0, num_tokens=num_tokens))
+        return self._evict(at_least(0, num_tokens=num_tokens))
 
     @_atomic
     def set_weight_version(self, version: int) -> None:
@@ -406,18 +405,3 @@ class PrefixCache(RequestLife):
             )
         request.namespace = self._now(request.namespace)
         return request
-
-
-def _at_least(low: int, **named: int) -> int:
-    ((name, value),) = named.items()
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
-        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int of {low} or more")
-    return int(value)
-
-
-def _between(low: int, high: int, **named: int) -> int:
-    value = _at_least(low, **named)
-    if value > high:
-        (name,) = named
-        raise InvalidArgumentError(f"{name} is {value}; it takes {low} to {high}")
-    return value

@@ -6,6 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 
 KV_DTYPES = {
@@ -34,24 +35,17 @@ class MHATokenToKVPool:
         *,
         page_size: int = 1,
     ) -> None:
-        _check_sizes(
-            num_slots=num_slots,
-            num_layers=num_layers,
-            kv_heads=kv_heads,
-            head_dim=head_dim,
-            page_size=page_size,
-        )
+        self.num_slots = at_least(1, num_slots=num_slots)
+        self.num_layers = at_least(1, num_layers=num_layers)
+        self.kv_heads = at_least(1, kv_heads=kv_heads)
+        self.head_dim = at_least(1, head_dim=head_dim)
+        self.page_size = at_least(1, page_size=page_size)
         if num_slots % page_size:
             raise InvalidArgumentError(
                 f"num_slots is {num_slots}; it takes a multiple of page_size {page_size}",
                 num_slots=num_slots,
                 page_size=page_size,
             )
-        self.num_slots = num_slots
-        self.num_layers = num_layers
-        self.kv_heads = kv_heads
-        self.head_dim = head_dim
-        self.page_size = page_size
         self.dtype = as_kv_dtype(dtype)
         # Zeros, for a kernel may read the padding page and must find finite numbers there.
         shape = (2, num_layers, num_slots + page_size, kv_heads, head_dim)
@@ -177,11 +171,3 @@ def _copied(slots: Any, name: str) -> Tensor:
         raise InvalidSlotsError(
             f"{name} is {type(slots).__name__}; it takes an array or tensor of int32 or int64"
         ) from None
-
-
-def _check_sizes(**sizes: int) -> None:
-    for name, size in sizes.items():
-        if not isinstance(size, int) or size < 1:
-            raise InvalidArgumentError(
-                f"{name} is {size!r}; it takes an int of 1 or more", **{name: size}
-            )

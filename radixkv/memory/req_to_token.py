@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError
 from radixkv.memory.allocator import Int32Array
 
@@ -20,13 +21,10 @@ class ReqToTokenPool:
     """
 
     def __init__(self, max_requests: int, max_context_len: int) -> None:
-        for name, value in (("max_requests", max_requests), ("max_context_len", max_context_len)):
-            if type(value) is not int or value < 1:
-                raise InvalidArgumentError(f"{name} is {value!r}; it takes an int of 1 or more")
-        self.max_requests = max_requests
-        self.max_context_len = max_context_len
-        self.rows: Int32Array = np.zeros((max_requests, max_context_len), np.int32)
-        self._free = list(range(max_requests - 1, -1, -1))
+        self.max_requests = at_least(1, max_requests=max_requests)
+        self.max_context_len = at_least(1, max_context_len=max_context_len)
+        self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
+        self._free = list(range(self.max_requests - 1, -1, -1))
 
     @property
     def free_size(self) -> int:

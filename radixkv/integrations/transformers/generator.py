@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers import PreTrainedModel
 
+from radixkv.arguments import at_least
 from radixkv.cache import PrefixCache
 from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
@@ -51,7 +52,9 @@ class Generator:
     ) -> None:
         if (num_slots is None) == (cache is None):
             raise InvalidArgumentError("a Generator takes num_slots or cache, one of the two")
-        _check_positive(max_batch=max_batch, chunk_size=1 if chunk_size is None else chunk_size)
+        at_least(1, max_batch=max_batch)
+        if chunk_size is not None:
+            at_least(1, chunk_size=chunk_size)
         if cache is None:
             assert num_slots is not None
             cache = PrefixCache(
@@ -95,7 +98,7 @@ class Generator:
         Raises PromptTooLongError for a prompt that never fits, InvalidTokensError.
         """
         prompt = self._checked(as_token_ids(prompt_ids))
-        _check_positive(max_new_tokens=max_new_tokens)
+        at_least(1, max_new_tokens=max_new_tokens)
         generation = Generation(
             self,
             prompt,
@@ -216,9 +219,3 @@ def _eos_ids(model: PreTrainedModel) -> frozenset[int]:
     if ids is None:
         return frozenset()
     return frozenset([ids] if isinstance(ids, int) else ids)
-
-
-def _check_positive(**named: int) -> None:
-    for name, value in named.items():
-        if not isinstance(value, int) or value < 1:
-            raise InvalidArgumentError(f"{name} is {value!r}; it takes an int of 1 or more")

@@ -1,0 +1,24 @@
+"""Numbers that callers give, checked alike everywhere: NumPy's ints are ints, bools are not."""
+
+import numpy as np
+
+from radixkv.errors import InvalidArgumentError
+
+
+def at_least(low: int, **named: int) -> int:
+    """The one value of `named` as an int; InvalidArgumentError names it if it is none or less."""
+    ((name, value),) = named.items()
+    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+        raise InvalidArgumentError(
+            f"{name} is {value!r}; it takes an int of {low} or more", **{name: value}
+        )
+    return int(value)
+
+
+def between(low: int, high: int, **named: int) -> int:
+    """As `at_least`, and no more than `high`."""
+    value = at_least(low, **named)
+    if value > high:
+        (name,) = named
+        raise InvalidArgumentError(f"{name} is {value}; it takes {low} to {high}", **{name: value})
+    return value
