@@ -179,7 +179,7 @@ class PrefixCache(RequestLife):
         resume: a retracted request goes on, with its id, numbers, namespace, content, store and
         priority.
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
-        StaleWeightsError, RequestEndedError.
+        InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
         if not len(tokens):
@@ -293,7 +293,8 @@ class PrefixCache(RequestLife):
         """Give back all tokens but the first `length`; the lock may get shorter.
 
         With larger pages, a part of a page that others may read becomes a copy first, which needs
-        one page: None if there is no room, nothing taken.
+        one page: None if there is no room, nothing taken. Otherwise what is to be copied, if
+        anything is (see `Copies`).
         Raises InvalidArgumentError, RequestEndedError.
         """
         self._check_running(request)
@@ -397,7 +398,8 @@ class PrefixCache(RequestLife):
             raise InvalidArgumentError(f"request {request.id} belongs to another cache")
         if request.state != "retracted":
             raise RequestEndedError(
-                f"request {request.id} is {request.state}; only a retracted one resumes"
+                f"request {request.id} is {request.state}; only a retracted one resumes",
+                request=request.id,
             )
         if namespace != DEFAULT and self._now(namespace) != self._now(request.namespace):
             raise InvalidNamespaceError(

@@ -205,22 +205,22 @@ class RequestLife:
 
     def _rollback(self, request: Request, length: int, fence: Fence | None) -> Copies | None:
         whole, keep = round_down(length, self.page_size), round_up(length, self.page_size)
-        fresh = self._take(self.page_size if self._is_foreign(request, whole, length) else 0)
+        fresh = self._take(self.page_size if self._must_copy(request, whole, length) else 0)
         if fresh is None:
             return None
-        table, own = request.table, request.shared
+        table, shared_before = request.table, request.shared
         cut_page = table[whole : whole + len(fresh)].copy()
         if whole < request.shared:
             self._shorten_lock(request, whole)
-        given_from = max(own, whole if len(fresh) else keep)
+        given_from = max(shared_before, whole if len(fresh) else keep)
         self._ledger.give_back(table[given_from : request.capacity].copy(), fence)
         table[whole : whole + len(fresh)] = fresh
         request.cut(length, capacity=keep)
         self._keep_bound(fence)
         return self._copy(cut_page[: length - whole], fresh[: length - whole])
 
-    def _is_foreign(self, request: Request, whole: int, length: int) -> bool:
-        """Whether the last kept token's page is cut and not the request's alone to write into."""
+    def _must_copy(self, request: Request, whole: int, length: int) -> bool:
+        """Whether the page from `whole` on is cut, and others read it: writing takes a copy."""
         is_shared = whole < request.shared
         return length > whole and (is_shared or self._ledger.holders[request.table[whole]] > 1)
 
