@@ -28,7 +28,7 @@ def put(tree, fresh):
 # ---- B02: locking starts at the parent ----
 
 
-def test_b02_locking_starts_at_the_handles_own_node(tree, put):
+def test_B02_locking_starts_at_the_handles_own_node(tree, put):
     put([1, 2])
     put([1, 2, 3, 4])
     match = tree.match_prefix([1, 2, 3, 4])
@@ -41,7 +41,7 @@ def test_b02_locking_starts_at_the_handles_own_node(tree, put):
 
 
 @pytest.mark.parametrize("depth", range(1, 6))
-def test_b02_every_node_of_the_path_and_no_other_is_locked(tree, put, depth):
+def test_B02_every_node_of_the_path_and_no_other_is_locked(tree, put, depth):
     for length in range(1, 6):
         put(list(range(length)))
         put([*range(length), 90 + length])
@@ -58,7 +58,7 @@ def test_b02_every_node_of_the_path_and_no_other_is_locked(tree, put, depth):
 # ---- B03: a split does not carry the size bookkeeping ----
 
 
-def test_b03_a_split_carries_the_lock_and_the_sizes(tree, put):
+def test_B03_a_split_carries_the_lock_and_the_sizes(tree, put):
     leaf = put([1, 2, 3, 4, 5]).handle
     tree.inc_lock_ref(leaf)
     assert (tree.evictable_size, tree.protected_size) == (0, 5)
@@ -74,7 +74,7 @@ def test_b03_a_split_carries_the_lock_and_the_sizes(tree, put):
 
 
 @pytest.mark.parametrize("unlock_order", list(permutations(range(3))))
-def test_b03_sizes_come_out_even_whatever_is_split_under_locks(tree, put, unlock_order):
+def test_B03_sizes_come_out_even_whatever_is_split_under_locks(tree, put, unlock_order):
     whole = put([1, 2, 3, 4, 5, 6]).handle
     handles = [whole, *(tree.match_prefix(range(1, end)).handle for end in (6, 4))]
     for handle, other in zip(handles, ([1, 2, 3, 4, 9], [1, 9], [1, 2, 3, 9]), strict=True):
@@ -92,7 +92,7 @@ def test_b03_sizes_come_out_even_whatever_is_split_under_locks(tree, put, unlock
 # ---- B06: a double free is silent at page size 1 ----
 
 
-def test_b06_a_double_free_is_refused_at_page_size_1():
+def test_B06_a_double_free_is_refused_at_page_size_1():
     pool = TokenToKVAllocator(6)
     assert pool.allocate(3).tolist() == [1, 2, 3]
     pool.free([2])
@@ -105,7 +105,7 @@ def test_b06_a_double_free_is_refused_at_page_size_1():
 
 
 @pytest.mark.parametrize("slot", [0, 7, -1, 2**31])
-def test_b06_a_slot_outside_the_pool_is_refused(slot):
+def test_B06_a_slot_outside_the_pool_is_refused(slot):
     pool = TokenToKVAllocator(6)
     pool.allocate(6)
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_b06_a_slot_outside_the_pool_is_refused(slot):
 
 
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_b06_no_slot_is_out_twice_however_frees_are_cut_and_shuffled(page_size):
+def test_B06_no_slot_is_out_twice_however_frees_are_cut_and_shuffled(page_size):
     """Freed in any order of slots, in any cut: what comes out is in one place at a time."""
     draw, held = random.Random(6), []
     pool = TokenToKVAllocator(8 * page_size, page_size)
@@ -146,7 +146,7 @@ def slots_of(at):
     return np.arange(8 * at, 8 * at + 8, dtype=np.int32)
 
 
-def test_b11_eviction_costs_what_it_frees_with_50_000_leaves(core):
+def test_B11_eviction_costs_what_it_frees_with_50_000_leaves(core):
     tree = RadixTree(core=core)
     for at in range(50_000):
         tree.insert(leaf(at), slots_of(at))
@@ -170,7 +170,7 @@ def test_b11_eviction_costs_what_it_frees_with_50_000_leaves(core):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_b11_victims_are_those_of_looking_at_every_leaf(core, policy):
+def test_B11_victims_are_those_of_looking_at_every_leaf(core, policy):
     draw = random.Random(11)
     tree, oracle = RadixTree(policy=policy, core=core), OracleTree(1, policy)
     for at in range(150):
@@ -205,7 +205,7 @@ def deep(core):
     return tree
 
 
-def test_b12_everything_works_6_000_nodes_deep(deep):
+def test_B12_everything_works_6_000_nodes_deep(deep):
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(400)
     try:
@@ -232,7 +232,7 @@ def test_b12_everything_works_6_000_nodes_deep(deep):
         sys.setrecursionlimit(limit)
 
 
-def test_b12_a_deep_tree_is_reset_and_dropped(deep):
+def test_B12_a_deep_tree_is_reset_and_dropped(deep):
     limit = sys.getrecursionlimit()
     sys.setrecursionlimit(400)
     try:
@@ -244,7 +244,7 @@ def test_b12_a_deep_tree_is_reset_and_dropped(deep):
         sys.setrecursionlimit(limit)
 
 
-def test_b12_tiny_chunks_of_a_long_prompt_make_a_deep_path(core):
+def test_B12_tiny_chunks_of_a_long_prompt_make_a_deep_path(core):
     tree, key = RadixTree(16, core=core), np.arange(32_000, dtype=np.int32)
     for length in range(16, len(key) + 1, 16):
         # As an engine publishes: every chunk from the beginning, here a long way at once.
@@ -258,7 +258,7 @@ def test_b12_tiny_chunks_of_a_long_prompt_make_a_deep_path(core):
 # ---- B13: LRU ties within one clock tick ----
 
 
-def test_b13_the_order_of_use_is_a_counter_not_a_clock(tree, put, monkeypatch):
+def test_B13_the_order_of_use_is_a_counter_not_a_clock(tree, put, monkeypatch):
     for clock in (
         "time",
         "time_ns",
@@ -277,7 +277,7 @@ def test_b13_the_order_of_use_is_a_counter_not_a_clock(tree, put, monkeypatch):
 
 
 @pytest.mark.parametrize("used", list(permutations(range(4))))
-def test_b13_any_order_of_use_is_the_order_of_eviction(tree, used):
+def test_B13_any_order_of_use_is_the_order_of_eviction(tree, used):
     for key in range(4):
         tree.insert([key], [key])
     for key in used:
@@ -285,7 +285,7 @@ def test_b13_any_order_of_use_is_the_order_of_eviction(tree, used):
     assert [int(tree.evict(1)[0]) for _ in range(4)] == list(used)
 
 
-def test_b13_a_split_gives_a_parent_no_older_than_its_child(tree, put):
+def test_B13_a_split_gives_a_parent_no_older_than_its_child(tree, put):
     put([1, 2, 3, 4])
     put([5])
     handle = tree.match_prefix([1, 2]).handle
@@ -299,7 +299,7 @@ def test_b13_a_split_gives_a_parent_no_older_than_its_child(tree, put):
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_b13_nodes_that_are_alike_are_ordered_without_fail(core, policy):
+def test_B13_nodes_that_are_alike_are_ordered_without_fail(core, policy):
     tree = RadixTree(policy=policy, core=core)
     for salt in range(50):
         tree.insert([1, 2], [2 * salt, 2 * salt + 1], Namespace(salt=str(salt)))
@@ -309,7 +309,7 @@ def test_b13_nodes_that_are_alike_are_ordered_without_fail(core, policy):
 # ---- B14: namespaces joined as plain strings ----
 
 
-def test_b14_namespaces_are_compared_field_by_field(tree, put):
+def test_B14_namespaces_are_compared_field_by_field(tree, put):
     put([1, 2, 3], Namespace(salt="ab", adapter="c"))
     assert tree.probe([1, 2, 3], Namespace(salt="a", adapter="bc")) == 0
     assert tree.probe([1, 2, 3], Namespace(salt="abc")) == 0
@@ -317,7 +317,7 @@ def test_b14_namespaces_are_compared_field_by_field(tree, put):
 
 
 @pytest.mark.parametrize("field", ["salt", "adapter", "extra_key"])
-def test_b14_none_is_neither_empty_nor_its_own_name(tree, put, field):
+def test_B14_none_is_neither_empty_nor_its_own_name(tree, put, field):
     spaces = [Namespace(**{field: value}) for value in (None, "", "None", "null", "\0", " ")]
     for space in spaces:
         assert put([1, 2, 3], space).prefix_length == 0
@@ -336,7 +336,7 @@ def test_b14_none_is_neither_empty_nor_its_own_name(tree, put, field):
         "a/b",
     ],
 )
-def test_b14_no_salt_can_equal_another_field(tree, put, salt):
+def test_B14_no_salt_can_equal_another_field(tree, put, salt):
     put([1, 2, 3], Namespace(salt=salt))
     for other in (
         DEFAULT,
@@ -356,7 +356,7 @@ def test_b14_no_salt_can_equal_another_field(tree, put, salt):
 IMG = 9
 
 
-def test_b15_images_with_equal_low_16_bits_do_not_share(tree, put):
+def test_B15_images_with_equal_low_16_bits_do_not_share(tree, put):
     x = (0x1111_BEEF).to_bytes(32, "big")
     y = (0x2222_BEEF).to_bytes(32, "big")
     assert x[-2:] == y[-2:]
@@ -367,7 +367,7 @@ def test_b15_images_with_equal_low_16_bits_do_not_share(tree, put):
     assert tree.match_prefix(key, content=[(1, 2, x)]).length == 4
 
 
-def test_b15_more_images_than_16_bits_can_name_are_told_apart(core):
+def test_B15_more_images_than_16_bits_can_name_are_told_apart(core):
     """No id is cut, hashed or repeated."""
     tree = RadixTree(core=core)
     number = 2**16 + 5_000
@@ -378,7 +378,7 @@ def test_b15_more_images_than_16_bits_can_name_are_told_apart(core):
         assert slots == ([at] if at % 7 == 0 else [])
 
 
-def test_b15_text_around_an_image_is_shared_as_far_as_it_goes(tree, put):
+def test_B15_text_around_an_image_is_shared_as_far_as_it_goes(tree, put):
     x, y = b"image x", b"image y"
     put([1, 2, 3, IMG, IMG, 4, 5], content=[(3, 2, x)])
     assert tree.probe([1, 2, 3, IMG, IMG, 4, 5], content=[(3, 2, y)]) == 3
@@ -390,7 +390,7 @@ def test_b15_text_around_an_image_is_shared_as_far_as_it_goes(tree, put):
 # ---- B16: splitting a node announces a removal ----
 
 
-def test_b16_a_split_announces_nothing(tree, put):
+def test_B16_a_split_announces_nothing(tree, put):
     tree.track_changes()
     put([1, 2, 3, 4])
     put([1, 2, 9])
@@ -408,7 +408,7 @@ def test_b16_a_split_announces_nothing(tree, put):
     assert held == {(1, 2, 3, 4), (1, 2, 9)}
 
 
-def test_b16_no_shape_of_the_tree_is_ever_announced(tree, put):
+def test_B16_no_shape_of_the_tree_is_ever_announced(tree, put):
     """Every way to split: inserts, locks, in the middle of a trimmed run."""
     put(list(range(20)))
     tree.track_changes()
