@@ -18,7 +18,9 @@ def open_prompts(path: Path | None) -> IO[str]:
     """The file, or standard input; raises InvalidArgumentError if it cannot be read."""
     try:
         # Standard input by its number: an interpreter that exits waits for whoever reads sys.stdin.
-        return open(0 if path is None else path, encoding="utf-8", closefd=path is not None)
+        source: int | Path = 0 if path is None else path
+        # What is no UTF-8 comes through as surrogates: one bad line must not end the reading.
+        return open(source, encoding="utf-8", errors="surrogateescape", closefd=path is not None)
     except OSError as error:
         raise InvalidArgumentError(f"--prompts {path}: {error.strerror}") from error
 
@@ -39,14 +41,22 @@ def parse(lines: IO[str]) -> Iterator[str]:
     """The prompts in lines of text or of JSON objects with "prompt"; what is neither is told."""
     for at, line in enumerate(lines, start=1):
         text = line.strip()
-        if not text.startswith("{"):
-            prompt = text
-        else:
-            prompt = _prompt_of_json(text)
-            if not prompt:
-                print(f'radixkv: line {at} is no JSON object with a "prompt"', file=sys.stderr)
-        if prompt:
+        prompt = _prompt_of_json(text) if text.startswith("{") else text
+        if not _is_unicode(prompt):
+            print(f"radixkv: line {at} is no Unicode text", file=sys.stderr)
+        elif prompt:
             yield prompt
+        elif text:
+            print(f'radixkv: line {at} is no JSON object with a "prompt"', file=sys.stderr)
+
+
+def _is_unicode(text: str) -> bool:
+    """Whether it has no lone surrogates, which no tokenizer takes."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _prompt_of_json(text: str) -> str:

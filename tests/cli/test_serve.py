@@ -89,6 +89,16 @@ def test_prompts_are_lines_of_text_or_of_json(capsys):
     assert [line.split(" is ")[0] for line in complaints] == ["radixkv: line 4", "radixkv: line 5"]
 
 
+def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tmp_path):
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(b'first\n\xff\xfe\n{"prompt": "\\ud800"}\nlast\n')
+    where = ["--model", str(tiny_model), "--prompts", str(file), "--listen", "127.0.0.1:0"]
+    done = run("serve", *where, "--once", "--max-new-tokens", "2", "--json")
+    assert sorted(each["prompt"] for each in answers_in(done)) == ["first", "last"]
+    _, *complaints = done.stderr.splitlines()
+    assert complaints == [f"radixkv: line {at} is no Unicode text" for at in (2, 3)]
+
+
 WRONG = {
     "no model": ([], 2, "--model is missing"),
     "no such model": (["--model", "/nowhere"], 2, "/nowhere"),
