@@ -263,6 +263,7 @@ class PrefixCache(RequestLife):
         if request is None:
             return
         if request.state == "retracted":
+            self._check_ours(request)
             request.state = "aborted"  # it does not come back either
         elif request.state == "running":
             self._check_running(request)
@@ -361,8 +362,13 @@ class PrefixCache(RequestLife):
     def _check_running(self, request: Request) -> None:
         if request.state != "running":
             raise RequestEndedError(f"request {request.id} is {request.state}", request=request.id)
-        if self._live.get(request.id) is not request:
-            raise InvalidArgumentError(f"request {request.id} belongs to another cache")
+        self._check_ours(request)
+
+    def _check_ours(self, request: Request) -> None:
+        if request._pool is not self.req_to_token:
+            raise InvalidArgumentError(
+                f"request {request.id} belongs to another cache", request=request.id
+            )
 
     def _check_fits(self, length: int) -> None:
         most = min(self.max_context_len, self.num_slots)
@@ -394,8 +400,7 @@ class PrefixCache(RequestLife):
         return self._now(namespace)
 
     def _to_resume(self, request: Request, namespace: Namespace) -> Request:
-        if request._pool is not self.req_to_token:
-            raise InvalidArgumentError(f"request {request.id} belongs to another cache")
+        self._check_ours(request)
         if request.state != "retracted":
             raise RequestEndedError(
                 f"request {request.id} is {request.state}; only a retracted one resumes",

@@ -120,6 +120,9 @@ def test_a_request_of_another_cache_is_refused_and_harms_neither(new_cache):
     one.retract(request)
     with pytest.raises(InvalidArgumentError, match="another cache"):
         two.admit([1, 2, 3], resume=request)
+    with pytest.raises(InvalidArgumentError, match="another cache"):
+        two.abort(request)
+    assert request.state == "retracted"
     assert two.live_requests == [other]
 
 
