@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from radixkv import RadixTree
-from radixkv.tree.python_core import Node, PythonRadixTree
+from radixkv.tree.node import Node
+from radixkv.tree.python_core import PythonRadixTree
 
 
 @pytest.fixture
