@@ -9,6 +9,7 @@ import torch
 from radixkv import Namespace, PrefixCache
 from radixkv.errors import (
     InvalidArgumentError,
+    InvalidNamespaceError,
     InvalidTokensError,
     PromptTooLongError,
     StaleWeightsError,
@@ -443,6 +444,16 @@ def test_a_model_that_raises_leaves_nothing_behind(tiny_llama, alone, at_step):
     for prompt, generation in zip(PROMPTS, doomed, strict=True):
         assert generation.tokens == alone(prompt, len(generation.tokens))
         assert (len(generation.tokens) == 6) != (generation in failed)
+
+
+@pytest.mark.parametrize("namespace", ["tenant", None])
+def test_what_is_no_namespace_is_refused_before_it_is_in_line(tiny_llama, alone, namespace):
+    generator = Generator(tiny_llama, num_slots=64)
+    with pytest.raises(InvalidNamespaceError):
+        generator.submit([1, 2, 3], 4, namespace=namespace)
+    good = generator.submit([4, 5, 6], 4)
+    run_checked(generator)
+    assert good.tokens == alone([4, 5, 6], 4)
 
 
 def test_a_callback_that_raises_fails_its_generation_only(tiny_llama, alone):

@@ -23,6 +23,7 @@ from radixkv.integrations.transformers.paged import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
 from radixkv.memory.kv_pool import MHATokenToKVPool
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+from radixkv.tree.namespace import check_namespace
 
 
 class Generator:
@@ -95,10 +96,12 @@ class Generator:
 
         max_new_tokens: fewer where the pool or the model's context ends. eos_ids: end on any of
         them (the model's own if None). on_token(generation, token): called from `step`.
-        Raises PromptTooLongError for a prompt that never fits, InvalidTokensError.
+        Raises PromptTooLongError for a prompt that never fits, InvalidTokensError,
+        InvalidNamespaceError.
         """
         prompt = self._checked(as_token_ids(prompt_ids))
         at_least(1, max_new_tokens=max_new_tokens)
+        check_namespace(namespace)
         generation = Generation(
             self,
             prompt,
