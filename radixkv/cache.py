@@ -48,6 +48,7 @@ def _atomic(
 
     @wraps(method)
     def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        _check_fence(kwargs.get("fence"))
         with self.lock:
             try:
                 return method(self, *args, **kwargs)
@@ -412,3 +413,8 @@ class PrefixCache(RequestLife):
             )
         request.namespace = self._now(request.namespace)
         return request
+
+
+def _check_fence(fence: object) -> None:
+    if fence is not None and not callable(getattr(fence, "query", None)):
+        raise InvalidArgumentError(f"fence is {fence!r}; it takes what has query(), or None")

@@ -72,10 +72,14 @@ class RequestLife:
         )
         # Lock before judging capacity: what is about to be used is not evictable.
         self.tree.inc_lock_ref(match.handle)
-        slots = self._take(round_up(len(tokens), self.page_size) - match.length)
+        slots = None
+        try:
+            slots = self._take(round_up(len(tokens), self.page_size) - match.length)
+        finally:  # a fence may raise too
+            if slots is None:
+                self.tree.dec_lock_ref(match.handle)
+                self.req_to_token.free(row)
         if slots is None:
-            self.tree.dec_lock_ref(match.handle)
-            self.req_to_token.free(row)
             return None
         self._begin(request, row, match, slots)
         request.append(tokens)

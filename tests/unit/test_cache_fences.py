@@ -6,6 +6,7 @@ shared with the tree or with other requests, whoever frees that in the end.
 
 import pytest
 
+from radixkv.errors import InvalidArgumentError
 from tests.caches import admit, resident, store
 from tests.oracle import Fence
 
@@ -167,3 +168,28 @@ def test_without_fences_nothing_waits(new_cache):
     store(cache, [5, 6, 7, 8])
     assert admit(cache, [1, 2, 3, 4])
     assert cache.stats().waiting == 0
+
+
+def test_a_fence_that_raises_at_an_admission_leaves_nothing_taken(new_cache):
+    cache = new_cache(8)
+    cache.finish(admit(cache, [1, 2, 3]), fence=BrokenFence())
+    before = cache.req_to_token.free_size
+    with pytest.raises(RuntimeError, match="device"):
+        cache.admit([1, 2, 3, 4])
+    assert cache.req_to_token.free_size == before
+    assert cache.tree.protected_size == 0
+    assert cache.live_requests == []
+
+
+class BrokenFence:
+    def query(self):
+        raise RuntimeError("the device is gone")
+
+
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_what_is_no_fence_is_refused(new_cache, ending):
+    cache = new_cache()
+    request = admit(cache, [1, 2, 3])
+    with pytest.raises(InvalidArgumentError, match="fence is True"):
+        getattr(cache, ending)(request, fence=True)
+    assert request.state == "running"
