@@ -184,11 +184,11 @@ class RequestLife:
         pages = self._take(n * self.page_size if tail else 0)
         if pages is None:
             return None
-        self._publish(request, request.length, fence, chunked=True)
         own_pages = pages.reshape(n, -1)
-        forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
         source = np.tile(request.table[whole : request.length], n)
-        copies = self._copy(source, own_pages[:, :tail].reshape(-1))
+        copies = self._copy(source, own_pages[:, :tail].reshape(-1), pages)
+        self._publish(request, request.length, fence, chunked=True)
+        forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
         self._keep_bound(fence)
         return Forked(forks, *copies)
 
@@ -213,7 +213,8 @@ class RequestLife:
         if fresh is None:
             return None
         table, shared_before = request.table, request.shared
-        cut_page = table[whole : whole + len(fresh)].copy()
+        copied = length - whole if len(fresh) else 0
+        copies = self._copy(table[whole : whole + copied].copy(), fresh[:copied], fresh)
         if whole < request.shared:
             self._shorten_lock(request, whole)
         given_from = max(shared_before, whole if len(fresh) else keep)
@@ -221,7 +222,7 @@ class RequestLife:
         table[whole : whole + len(fresh)] = fresh
         request.cut(length, capacity=keep)
         self._keep_bound(fence)
-        return self._copy(cut_page[: length - whole], fresh[: length - whole])
+        return copies
 
     def _must_copy(self, request: Request, whole: int, length: int) -> bool:
         """Whether the page from `whole` on is cut, and others read it: writing takes a copy."""
@@ -236,10 +237,15 @@ class RequestLife:
         )
         self._move_lock(request, match.handle, shared)
 
-    def _copy(self, source: Int32Array, target: Int32Array) -> Copies:
+    def _copy(self, source: Int32Array, target: Int32Array, taken: Int32Array) -> Copies:
+        """Comes before any other change: if it raises, what was `taken` for it goes back."""
         if self.kv is None or not len(source):
             return Copies(source, target)
-        self.kv.copy(source, target)
+        try:
+            self.kv.copy(source, target)
+        except BaseException:
+            self._ledger.give_back(taken, None)
+            raise
         return Copies(EMPTY, EMPTY)
 
     # ---- slots ----

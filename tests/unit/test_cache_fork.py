@@ -173,3 +173,17 @@ def test_fork_takes_a_number_of_forks(new_cache, n):
     request = admit(cache, [1])
     with pytest.raises(InvalidArgumentError):
         cache.fork(request, n)
+
+
+def test_a_fork_whose_copy_raises_leaves_nothing_behind(new_cache):
+    cache = new_cache(32, page_size=4, kv=BrokenPool())
+    request = admit(cache, [1, 2, 3, 4, 5, 6])
+    with pytest.raises(RuntimeError, match="device"):
+        cache.fork(request, 2)
+    assert cache.live_requests == [request]
+    assert cache.free_size == 24
+
+
+class BrokenPool:
+    def copy(self, source, target):
+        raise RuntimeError("the device is gone")

@@ -202,3 +202,19 @@ def test_rollback_refuses_a_length_that_is_not_there(new_cache, length):
     with pytest.raises(InvalidArgumentError):
         cache.rollback(request, length)
     assert request.length == 3
+
+
+def test_a_rollback_whose_copy_raises_changes_nothing(new_cache):
+    cache = new_cache(32, page_size=4, kv=BrokenPool())
+    request = admit(cache, [1, 2, 3, 4, 5, 6, 7, 8])
+    cache.publish(request, 8)
+    slots = request.slots.tolist()
+    with pytest.raises(RuntimeError, match="device"):
+        cache.rollback(request, 6)
+    assert request.slots.tolist() == slots
+    assert (request.length, request.shared, cache.free_size) == (8, 8, 24)
+
+
+class BrokenPool:
+    def copy(self, source, target):
+        raise RuntimeError("the device is gone")
