@@ -3,11 +3,13 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
+from math import inf
 from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 
 import grpc
 import grpc.aio
 
+from radixkv.errors import InvalidArgumentError
 from radixkv.service import calls
 from radixkv.service.calls import Call
 from radixkv.service.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
@@ -58,7 +60,7 @@ class _Connection:
     def __init__(self, target: str, channel: Any, timeout_s: float | None) -> None:
         self.target = target
         self._channel = channel
-        self._timeout_s = timeout_s
+        self._timeout_s = _checked(timeout_s)
         self._methods: dict[str, Any] = {}
 
     def _start(self, call: Call[Any]) -> Any:
@@ -70,8 +72,18 @@ class _Connection:
                 request_serializer=rpc.request.SerializeToString,
                 response_deserializer=rpc.response.FromString,
             )
-        timeout_s = call.timeout_s or self._timeout_s or rpc.deadline_s
+        timeout_s = _checked(call.timeout_s) or self._timeout_s or rpc.deadline_s
         return self._methods[rpc.path](call.request, timeout=timeout_s)
+
+
+def _checked(timeout_s: float | None) -> float | None:
+    """Raises InvalidArgumentError for what is no time that one can wait."""
+    is_time = isinstance(timeout_s, int | float) and 0 < timeout_s < inf
+    if timeout_s is not None and not is_time:
+        raise InvalidArgumentError(
+            f"timeout_s is {timeout_s!r}; it takes a number above 0, or None", timeout_s=timeout_s
+        )
+    return timeout_s
 
 
 class Client(_Connection):

@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import PrefixCache, errors
-from radixkv.service import CacheServer, serving
+from radixkv.service import CacheServer, Client, serving
 from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_MESSAGE_BYTES
 from radixkv.v1.info_pb2 import GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
@@ -179,3 +179,11 @@ def test_anything_else_is_not_tried_again(code, error):
         client.stats()
     assert (len(calls), caught.value.details["code"]) == (1, code.name)
     server.stop(None).wait()
+
+
+@pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "1"])
+def test_a_timeout_is_a_time(client, timeout_s):
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_s is"):
+        client.match([1], timeout_s=timeout_s)
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_s is"):
+        Client("127.0.0.1:1", timeout_s=timeout_s)
