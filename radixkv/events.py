@@ -18,7 +18,7 @@ from radixkv.errors import HistoryLostError
 from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
 from radixkv.tree.tokens import Int32Array
 
-EVENT_BYTES = 64  # what an event costs beside its tokens, roughly
+EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
 
 @dataclass(frozen=True, slots=True)
