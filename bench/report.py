@@ -16,9 +16,10 @@ PACKAGES = ("numpy", "torch", "transformers", "grpcio", "hypothesis")
 
 
 def machine() -> dict[str, Any]:
-    """Processor, system, versions and commit of this run."""
+    """Processor, load, versions and commit of this run."""
     return {
         "machine": f"{platform.system()} {platform.machine()}, {os.cpu_count()} CPUs, {_model()}",
+        "load": [round(load, 1) for load in os.getloadavg()],
         "commit": _commit(),
         "python": platform.python_version(),
         "radixkv": radixkv.__version__,

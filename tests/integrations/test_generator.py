@@ -511,6 +511,12 @@ def test_a_cache_that_is_reset_under_it_changes_no_token(tiny_llama, alone):
 def test_a_cache_brings_its_own_pool_or_gets_one(tiny_llama):
     pool = pool_for(tiny_llama, 32)
     assert Generator(tiny_llama, cache=PrefixCache(32, kv=pool)).pool is pool
+
+
+def test_a_pool_of_another_size_than_the_cache_is_refused(tiny_llama):
+    pool = pool_for(tiny_llama, 8)
+    with pytest.raises(InvalidArgumentError, match="64 slots in pages of 1, its KV pool 8"):
+        Generator(tiny_llama, cache=PrefixCache(64, kv=pool))
     bare = PrefixCache(32)
     assert Generator(tiny_llama, cache=bare).pool is bare.kv
 

@@ -210,10 +210,22 @@ def _pool_of(
 ) -> MHATokenToKVPool:
     """The cache's KV pool, made for it if it has none yet."""
     if isinstance(cache.kv, MHATokenToKVPool):
+        _check_same_shape(cache, cache.kv)
         return cache.kv
     pool = pool_for(model, cache.num_slots, page_size=cache.page_size, dtype=dtype)
     cache.kv = pool
     return pool
+
+
+def _check_same_shape(cache: PrefixCache, pool: MHATokenToKVPool) -> None:
+    of_cache, of_pool = (cache.num_slots, cache.page_size), (pool.num_slots, pool.page_size)
+    if of_cache != of_pool:
+        raise InvalidArgumentError(
+            f"the cache has {of_cache[0]} slots in pages of {of_cache[1]}, its KV pool {of_pool[0]} "
+            f"in pages of {of_pool[1]}; they are made alike",
+            cache=of_cache,
+            pool=of_pool,
+        )
 
 
 def _eos_ids(model: PreTrainedModel) -> frozenset[int]:
