@@ -18,11 +18,15 @@ def open_prompts(path: Path | None) -> IO[str]:
     """The file, or standard input; raises InvalidArgumentError if it cannot be read."""
     try:
         # Standard input by its number: an interpreter that exits waits for whoever reads sys.stdin.
-        source: int | Path = 0 if path is None else path
-        # What is no UTF-8 comes through as surrogates: one bad line must not end the reading.
-        return open(source, encoding="utf-8", errors="surrogateescape", closefd=path is not None)
+        return open(
+            0 if path is None else path,
+            encoding="utf-8-sig",
+            errors="surrogateescape",  # `parse` tells which line is no text
+            closefd=path is not None,
+        )
     except OSError as error:
-        raise InvalidArgumentError(f"--prompts {path}: {error.strerror}") from error
+        source = "standard input" if path is None else f"--prompts {path}"
+        raise InvalidArgumentError(f"{source}: {error.strerror}") from error
 
 
 def feed(inbox: Inbox, lines: IO[str]) -> None:
@@ -31,29 +35,34 @@ def feed(inbox: Inbox, lines: IO[str]) -> None:
 
 
 def _read(lines: IO[str], inbox: Inbox) -> None:
-    with lines:
-        for prompt in enumerate(parse(lines), start=1):
-            inbox.put(prompt)
-    inbox.put(None)
+    try:
+        with lines:
+            for prompt in enumerate(parse(lines), start=1):
+                inbox.put(prompt)
+    finally:
+        inbox.put(None)
 
 
 def parse(lines: IO[str]) -> Iterator[str]:
     """The prompts in lines of text or of JSON objects with "prompt"; what is neither is told."""
     for at, line in enumerate(lines, start=1):
         text = line.strip()
-        prompt = _prompt_of_json(text) if text.startswith("{") else text
-        if not _is_unicode(prompt):
-            print(f"radixkv: line {at} is no Unicode text", file=sys.stderr)
+        if not text.startswith("{"):
+            prompt = text
+        else:
+            prompt = _prompt_of_json(text)
+            if not prompt:
+                print(f'radixkv: line {at} is no JSON object with a "prompt"', file=sys.stderr)
+        if not _is_text(prompt):
+            print(f"radixkv: line {at} is no UTF-8 text", file=sys.stderr)
         elif prompt:
             yield prompt
-        elif text:
-            print(f'radixkv: line {at} is no JSON object with a "prompt"', file=sys.stderr)
 
 
-def _is_unicode(text: str) -> bool:
-    """Whether it has no lone surrogates, which no tokenizer takes."""
+def _is_text(prompt: str) -> bool:
+    """Whether it can be encoded: half a surrogate pair, from a bad byte or from JSON, cannot."""
     try:
-        text.encode()
+        prompt.encode()
     except UnicodeEncodeError:
         return False
     return True
@@ -62,6 +71,6 @@ def _is_unicode(text: str) -> bool:
 def _prompt_of_json(text: str) -> str:
     try:
         prompt = json.loads(text)["prompt"]
-    except (ValueError, KeyError):
+    except (ValueError, KeyError, RecursionError):
         return ""
     return prompt if isinstance(prompt, str) else ""

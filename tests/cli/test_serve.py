@@ -56,6 +56,28 @@ def test_the_pool_may_be_far_too_small(serve):
     assert tokens(tight) == tokens(roomy)
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        b"\xff\xfe",
+        b'{"prompt": "caf\xe9"}',
+        b'{"prompt": "\\ud800"}',
+        b'{"prompt":' + b"[" * 100_000,
+    ],
+    ids=["bytes", "latin-1", "half a pair", "deep"],
+)
+def test_a_line_that_is_no_text_is_told_and_the_others_are_answered(
+    run, tiny_model, tmp_path, line
+):
+    file = tmp_path / "prompts.txt"
+    file.write_bytes(b"\xef\xbb\xbffirst\n" + line + b"\nlast\n")
+    where = ["--model", str(tiny_model), "--prompts", str(file), "--listen", "127.0.0.1:0"]
+    done = run("serve", *where, "--once", "--max-new-tokens", "4", "--json")
+    assert done.exit_code == 0, done.stderr
+    assert [answer["prompt"] for answer in answers_in(done)] == ["first", "last"]
+    assert "radixkv: line 2 is no" in done.stderr
+
+
 def test_answers_for_people(serve):
     done = serve("hello\n")
     assert done.exit_code == 0, done.stderr
