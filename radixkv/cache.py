@@ -251,9 +251,8 @@ class PrefixCache(RequestLife):
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
         """Publish what is computed (None: all tokens), then give everything back. Idempotent."""
-        if request.state != "running":
+        if self._has_ended(request):
             return
-        self._check_running(request)
         computed = request.length if up_to is None else between(0, request.length, up_to=up_to)
         self._publish(request, max(computed, request.shared), fence, chunked=False)
         self._end(request, "finished", fence)
@@ -263,18 +262,16 @@ class PrefixCache(RequestLife):
         """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
         if request is None:
             return
-        if request.state == "retracted":
+        if not self._has_ended(request):
+            self._end(request, "aborted", fence)
+        elif request.state == "retracted":
             self._check_ours(request)
             request.state = "aborted"  # it does not come back either
-        elif request.state == "running":
-            self._check_running(request)
-            self._end(request, "aborted", fence)
 
     @_atomic
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
         """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent."""
-        if request.state == "running":
-            self._check_running(request)
+        if not self._has_ended(request):
             self._end(request, "retracted", fence)
 
     @_atomic
@@ -360,7 +357,17 @@ class PrefixCache(RequestLife):
 
     # ---- arguments ----
 
+    def _has_ended(self, request: Request) -> bool:
+        if isinstance(request, Request) and request.state != "running":
+            return True
+        self._check_running(request)
+        return False
+
     def _check_running(self, request: Request) -> None:
+        if not isinstance(request, Request):
+            raise InvalidArgumentError(
+                f"request is {request!r}; it takes a Request (None from admit: there was no room)"
+            )
         if request.state != "running":
             raise RequestEndedError(f"request {request.id} is {request.state}", request=request.id)
         self._check_ours(request)
@@ -401,6 +408,8 @@ class PrefixCache(RequestLife):
         return self._now(namespace)
 
     def _to_resume(self, request: Request, namespace: Namespace) -> Request:
+        if not isinstance(request, Request):
+            raise InvalidArgumentError(f"resume is {request!r}; it takes a retracted Request")
         self._check_ours(request)
         if request.state != "retracted":
             raise RequestEndedError(

@@ -9,7 +9,7 @@ import typer
 
 from radixkv.cli.prompts import Inbox, feed, open_prompts
 from radixkv.cli.show import Json, model_packages
-from radixkv.errors import InvalidArgumentError, RadixKVError
+from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
@@ -109,10 +109,4 @@ def _load(model: str, cache: "PrefixCache", max_batch: int) -> tuple["Generator"
 
     logging.disable_progress_bar()
     path = find_smollm2() if model == SMOLLM2 else model
-    try:
-        loaded, tokenizer = load_model(path), load_tokenizer(path)
-    except RadixKVError:
-        raise
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"no model in {path}: {error}", path=str(path)) from error
-    return Generator(loaded, cache=cache, max_batch=max_batch), tokenizer
+    return Generator(load_model(path), cache=cache, max_batch=max_batch), load_tokenizer(path)

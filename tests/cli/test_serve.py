@@ -118,13 +118,13 @@ def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tm
     done = run("serve", *where, "--once", "--max-new-tokens", "2", "--json")
     assert sorted(each["prompt"] for each in answers_in(done)) == ["first", "last"]
     _, *complaints = done.stderr.splitlines()
-    assert complaints == [f"radixkv: line {at} is no Unicode text" for at in (2, 3)]
+    assert complaints == [f"radixkv: line {at} is no UTF-8 text" for at in (2, 3)]
 
 
 WRONG = {
     "no model": ([], 2, "--model is missing"),
     "no such model": (["--model", "/nowhere"], 2, "/nowhere"),
-    "no folder of a model": (["--model", "/dev"], 2, "no model in /dev"),
+    "no folder of a model": (["--model", "/dev"], 2, "no model can be read from /dev"),
     "no such prompts": (["--model", "x", "--prompts", "/nowhere"], 2, "--prompts /nowhere"),
     "open address": (["--model", "x", "--listen", "0.0.0.0:0"], 1, "open to the network"),
     "no address": (["--model", "x", "--listen", "here"], 1, "host:port or unix:path"),

@@ -3,6 +3,7 @@
 import json
 import lzma
 from itertools import islice
+from pathlib import Path
 
 import pytest
 import torch
@@ -152,3 +153,11 @@ def test_the_model_loads_from_its_gguf(smollm2, smollm2_tokenizer):
     ids = torch.tensor([smollm2_tokenizer.encode(prompt)])
     answer = smollm2.generate(ids, max_new_tokens=8, do_sample=False)
     assert "Paris" in smollm2_tokenizer.decode(answer[0])
+
+
+@pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"x" * 100), Path.unlink])
+def test_damaged_weights_are_told_and_where(tiny_llama, tmp_path, damage):
+    tiny_llama.save_pretrained(tmp_path)
+    damage(tmp_path / "model.safetensors")
+    with pytest.raises(InvalidArgumentError, match=f"no model can be read from {tmp_path}"):
+        load_model(tmp_path)

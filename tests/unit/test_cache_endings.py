@@ -197,3 +197,10 @@ def test_a_resumed_request_keeps_its_content(new_cache):
     cache.finish(request)
     assert cache.probe([5, 9, 9, 6, 7], content=[(1, 2, b"x")]) == 5
     assert cache.probe([5, 9, 9, 6, 7]) == 1
+
+
+@pytest.mark.parametrize("call", ["finish", "retract"])
+@pytest.mark.parametrize("request_", [None, "x"])
+def test_what_is_no_request_is_refused(new_cache, call, request_):
+    with pytest.raises(InvalidArgumentError, match="takes a Request"):
+        getattr(new_cache(), call)(request_)

@@ -221,8 +221,8 @@ def _check_same_shape(cache: PrefixCache, pool: MHATokenToKVPool) -> None:
     of_cache, of_pool = (cache.num_slots, cache.page_size), (pool.num_slots, pool.page_size)
     if of_cache != of_pool:
         raise InvalidArgumentError(
-            f"the cache has {of_cache[0]} slots in pages of {of_cache[1]}, its KV pool {of_pool[0]} "
-            f"in pages of {of_pool[1]}; they are made alike",
+            f"the cache has {of_cache[0]} slots in pages of {of_cache[1]}, "
+            f"its KV pool {of_pool[0]} in pages of {of_pool[1]}; they are made alike",
             cache=of_cache,
             pool=of_pool,
         )

@@ -1,9 +1,12 @@
 """Models and tokenizers from folders and GGUF files on disk; nothing is downloaded."""
 
 import importlib.util
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import torch
+from safetensors import SafetensorError
 from transformers import (
     AutoModelForCausalLM,
     AutoTokenizer,
@@ -25,19 +28,23 @@ def load_model(
 
     dtype: "auto" is what the folder was saved in; a GGUF file is converted to float32, once, which
     takes a while (see `convert_gguf`).
-    Raises InvalidArgumentError for a path that is neither.
+    Raises InvalidArgumentError for a path that is neither, or whose files are damaged.
     """
-    model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
-        _folder(path), dtype=dtype, device_map=str(device), local_files_only=True
-    )
+    folder = _folder(path)
+    with _reading(folder):
+        model: PreTrainedModel = AutoModelForCausalLM.from_pretrained(
+            folder, dtype=dtype, device_map=str(device), local_files_only=True
+        )
     return model
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
     """The tokenizer in a Hugging Face folder or a GGUF file; converts as `load_model` does."""
-    tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
-        _folder(path), local_files_only=True
-    )
+    folder = _folder(path)
+    with _reading(folder):
+        tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(
+            folder, local_files_only=True
+        )
     return tokenizer
 
 
@@ -58,6 +65,20 @@ def find_smollm2() -> Path:
             f"SmolLM2-135M-Instruct is not installed: {SMOLLM2_INSTALL}", package=SMOLLM2_PACKAGE
         )
     return files[0]
+
+
+@contextmanager
+def _reading(folder: Path) -> Iterator[None]:
+    """What is missing or damaged in `folder` in one sentence of ours."""
+    try:
+        yield
+    except (OSError, ValueError, SafetensorError) as error:
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
+        raise InvalidArgumentError(
+            f"no model can be read from {folder}: {cause}. A folder that was converted from a GGUF "
+            "file may be deleted and is then made again",
+            folder=str(folder),
+        ) from error
 
 
 def _folder(path: str | Path) -> Path:
