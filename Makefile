@@ -7,12 +7,12 @@ PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
 NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/*)
-NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES))
+NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench bench-tree proto proto-check native clean
+.PHONY: install demo test lint format type bench bench-tree bench-growth proto proto-check native native-asan fuzz clean
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -43,6 +43,9 @@ bench: install
 bench-tree: native  ## the tree and its peers, in turn, in one run
 	$(PY) -m bench.tree
 
+bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
+	$(PY) -m bench.growth
+
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
 
@@ -54,6 +57,35 @@ proto-check: install  ## the committed radixkv/v1 is what proto/ gives
 native: .venv/.deps  ## the native core again; an error where it does not build
 	RADIXKV_NATIVE=1 $(PIP) --no-build-isolation --no-deps --editable .
 	@$(CORE)
+
+# Apart from the installed core: -O1 because that is what the sanitizers are meant for.
+SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
+TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
+  tests/unit/test_content.py tests/unit/test_allocator.py tests/property/test_tree_machine.py tests/differential
+
+# PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost.
+native-asan: .venv/.deps  ## the tests of the tree on a core built with ASan and UBSan; leaks are errors
+	.venv/bin/cmake -S kernels -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
+	  -DCMAKE_BUILD_TYPE=None -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
+	  -Dnanobind_DIR=$$($(PY) -m nanobind --cmake_dir) -DCMAKE_CXX_FLAGS='$(SANITIZE)' >build/asan.log
+	.venv/bin/cmake --build build/asan >>build/asan.log || { cat build/asan.log; exit 1; }
+	LD_PRELOAD="$$($(CXX) -print-file-name=libasan.so) $$($(CXX) -print-file-name=libstdc++.so)" \
+	  ASAN_OPTIONS=detect_leaks=1 UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
+	  HYPOTHESIS_PROFILE=dev OMP_NUM_THREADS=1 \
+	  $(PY) -m tests.differential.sanitized build/asan -q -p no:cacheprovider $(TREE_TESTS)
+
+FUZZ_S ?= 60
+FUZZ_CXX ?= clang++
+
+fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ_S seconds; needs clang
+	mkdir -p build/fuzz/found
+	cd build/fuzz && ./fuzz_tree -max_total_time=$(FUZZ_S) -max_len=1024 -print_final_stats=1 \
+	  found $(CURDIR)/kernels/fuzz/corpus
+
+build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
+	mkdir -p $(@D)
+	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra \
+	  kernels/fuzz/fuzz_tree.cpp kernels/tree/tree.cpp kernels/tree/tree_check.cpp -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

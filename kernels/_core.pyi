@@ -9,6 +9,9 @@ from radixkv.tree.contract import Handle as ContractHandle
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.tokens import Int32Array, TokenIds
 
+def read_list(ids: object) -> Int32Array | None:
+    """The ids of a list or tuple; None where one is no token id, or where it is neither."""
+
 class Handle(ContractHandle): ...
 
 class Tree:

@@ -17,14 +17,19 @@ class Contender:
     """A prefix cache with its own allocator behind the calls of a scheduler."""
 
     native: str  # the input it likes best
+    takes_lists = False  # as they are
     page = 1
 
     def __init__(self, slots: int) -> None:
         raise NotImplementedError
 
     def key(self, ids: list[int]) -> Any:
-        """Its own input made of a list."""
-        raise NotImplementedError
+        """Its own input made of a list; not asked of one that takes lists."""
+        return ids
+
+    def extend_key(self, key: Any, output: list[int], whole: list[int]) -> Any:
+        """The input for a prompt and its output; `key` is the prompt's, and of no use after it."""
+        return self.key(whole)
 
     def array_key(self, ids: "np.ndarray[Any, Any]") -> Any:
         """Its own input made of an array, not timed."""
@@ -81,8 +86,7 @@ class Times:
         self.native: list[int] = []
         self._all = self._own = 0
 
-    def add(self, op: str, since: int) -> None:
-        took = now() - since
+    def add(self, op: str, took: int) -> None:
         self.by_op.setdefault(op, []).append(took)
         self._all += took
         self._own += 0 if op == "convert" else took
@@ -102,47 +106,59 @@ def cycle(cache: Contender, times: Times, prompt: list[int], output: list[int]) 
     """match, lock, (evict,) allocate, insert, unlock; returns the tokens matched."""
     if isinstance(cache, Fused):
         return fused_cycle(cache, times, prompt, output)
-    t = now()
-    key = cache.key(prompt)
-    times.add("convert", t)
+    key = prompt if cache.takes_lists else converted(cache, times, prompt)
     t = now()
     place, matched, slots = cache.match(key)
-    times.add("match", t)
+    times.add("match", now() - t)
     t = now()
     locked = cache.lock(place)
-    times.add("lock", t)
+    times.add("lock", now() - t)
     whole = prompt + output if output else prompt
-    needed = len(whole) - matched
-    while cache.free_size() < needed:
+    fresh = take(cache, times, len(whole) - matched)
+    if cache.takes_lists:
+        key = whole
+    elif output:
         t = now()
-        cache.evict(needed - cache.free_size())
-        times.add("evict", t)
-    t = now()
-    fresh = cache.allocate(needed)
-    times.add("allocate", t)
-    if output:
-        t = now()
-        key = cache.key(whole)
-        times.add("convert", t)
+        key = cache.extend_key(key, output, whole)
+        times.add("convert", now() - t)
     slots = cache.join(slots, fresh)
     t = now()
     cache.insert(key, slots, matched)
-    times.add("insert", t)
+    times.add("insert", now() - t)
     t = now()
     cache.unlock(locked)
-    times.add("unlock", t)
+    times.add("unlock", now() - t)
     times.end_request()
     return matched
+
+
+def converted(cache: Contender, times: Times, prompt: list[int]) -> Any:
+    t = now()
+    key = cache.key(prompt)
+    times.add("convert", now() - t)
+    return key
+
+
+def take(cache: Contender, times: Times, needed: int) -> Any:
+    """evict where that takes it, and allocate."""
+    while cache.free_size() < needed:
+        t = now()
+        cache.evict(needed - cache.free_size())
+        times.add("evict", now() - t)
+    t = now()
+    fresh = cache.allocate(needed)
+    times.add("allocate", now() - t)
+    return fresh
 
 
 def fused_cycle(cache: Fused, times: Times, prompt: list[int], output: list[int]) -> int:
     t = now()
     admitted, matched = cache.admit(prompt, len(output))
-    times.add("admit", t)
+    times.add("admit", now() - t)
     whole = prompt + output if output else prompt
     t = now()
     cache.publish(admitted, whole)
-    times.add("publish", t)
+    times.add("publish", now() - t)
     times.end_request()
     return matched
 
@@ -175,10 +191,10 @@ def run_long(make: type[Contender], work: str, most_s: float) -> dict[str, Any]:
         ids[-16:] = ending
         t = now()
         key = cache.key(ids)
-        times.add("convert", t)
+        times.add("convert", now() - t)
         t = now()
         _, matched, slots = cache.match(key)
-        times.add("match", t)
+        times.add("match", now() - t)
         times.end_request()
         assert len(ids) - 16 <= matched < len(ids)
         assert len(slots) == matched
@@ -198,7 +214,7 @@ def _match_again(cache: Contender, key: Any) -> float:
     for _ in range(400):
         t = now()
         cache.match(key)
-        times.add("match", t)
+        times.add("match", now() - t)
     return times.medians()["match"]
 
 
@@ -214,7 +230,7 @@ def run_evict_one(make: type[Contender], work: str, most_s: float) -> dict[str, 
         for _ in range(100):
             t = now()
             cache.evict(1)
-            times.add("evict", t)
+            times.add("evict", now() - t)
             if time.monotonic() > end:
                 break
         result[f"{leaves} leaves"] = times.medians()["evict"]

@@ -44,19 +44,19 @@ class Dynamo:
     def cycle(self, times: Times, prompt: list[int], output: list[int]) -> int:
         t = now()
         hashes = self.hashes(prompt, BLOCK)
-        times.add("convert", t)
+        times.add("convert", now() - t)
         t = now()
         known = self.match(hashes)
-        times.add("match", t)
+        times.add("match", now() - t)
         if output:
             t = now()
             hashes = self.hashes(prompt + output, BLOCK)
-            times.add("convert", t)
+            times.add("convert", now() - t)
         if known < len(hashes):
             event = self.event(hashes, known)
             t = now()
             self.tree.apply_event(WORKER, event)
-            times.add("insert", t)
+            times.add("insert", now() - t)
         times.end_request()
         return known * BLOCK
 
@@ -72,10 +72,10 @@ def run(work: str, most_s: float) -> dict[str, Any]:
             ids[-16:] = ending
             t = now()
             hashes = cache.hashes(ids, BLOCK)
-            times.add("convert", t)
+            times.add("convert", now() - t)
             t = now()
             cache.match(hashes)
-            times.add("match", t)
+            times.add("match", now() - t)
             times.end_request()
         medians = times.medians()
         return {"from list": medians["cycle from list"], "native": medians["match"]}

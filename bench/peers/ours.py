@@ -12,18 +12,16 @@ from radixkv.memory import TokenToKVAllocator
 
 
 class Native(Contender):
-    """The native core and its allocator."""
+    """The native core and its allocator, by the calls of `RadixTree`."""
 
     native = "list, or int32 array"
+    takes_lists = True
     core: ClassVar[str] = "native"
     allocator: ClassVar[Any] = SlotAllocator
 
     def __init__(self, slots: int) -> None:
         self.tree: Any = RadixTree(core=self.core)
         self.slots = self.allocator(slots)
-
-    def key(self, ids: list[int]) -> list[int]:
-        return ids
 
     def array_key(self, ids: Any) -> Any:
         return ids.astype(np.int32)
@@ -58,7 +56,7 @@ class Native(Contender):
 
 
 class FusedNative(Native, Fused):
-    """The native core as `PrefixCache` uses it: one call to admit, one to publish."""
+    """The native core by two calls that do a request's work: one to admit, one to publish."""
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)

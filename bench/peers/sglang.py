@@ -42,6 +42,11 @@ class SGLang(Contender):
     def key(self, ids: list[int]) -> Any:
         return array("q", ids)
 
+    def extend_key(self, key: Any, output: list[int], whole: list[int]) -> Any:
+        """As its scheduler keeps a request's ids: in one array, not made anew at the end."""
+        key.extend(output)
+        return key
+
     def array_key(self, ids: Any) -> Any:
         return array("q", ids.astype(np.int64).tobytes())
 
@@ -129,6 +134,13 @@ class UnifiedRust(RadixCache):
         self.cache.insert(params)
 
 
+class RustFromLists(UnifiedRust):
+    """The same with a new array for every call, for who has only lists."""
+
+    def extend_key(self, key: Any, output: list[int], whole: list[int]) -> Any:
+        return self.key(whole)
+
+
 class UnifiedPython(UnifiedRust):
     """The unified cache over its core in Python."""
 
@@ -140,6 +152,7 @@ class Cpp(SGLang):
     """The tree in C++ of 0.5.16, compiled here, driven as its RadixCacheCpp did."""
 
     native = "list"
+    takes_lists = True
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)

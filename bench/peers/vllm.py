@@ -75,25 +75,25 @@ class Vllm:
     def cycle(self, times: Times, prompt: list[int], output: list[int]) -> Any:
         t = now()
         request = self.key(list(prompt))
-        times.add("convert", t)
+        times.add("convert", now() - t)
         t = now()
         blocks, matched, _ = self.manager.get_computed_blocks(request)
-        times.add("match", t)
+        times.add("match", now() - t)
         t = now()
         self.allocate(request, len(prompt) - matched, matched, blocks)
-        times.add("insert", t)
+        times.add("insert", now() - t)
         request.num_computed_tokens = len(prompt)
         if output:
             t = now()
             request.append_output_token_ids(output)
-            times.add("convert", t)
+            times.add("convert", now() - t)
             t = now()
             self.allocate(request, len(output))
-            times.add("insert", t)
+            times.add("insert", now() - t)
             request.num_computed_tokens += len(output)
         t = now()
         self.manager.free(request)
-        times.add("unlock", t)
+        times.add("unlock", now() - t)
         times.end_request()
         return matched
 
@@ -127,10 +127,10 @@ def _long(most_s: float) -> dict[str, Any]:
         ids[-16:] = ending
         t = now()
         request = cache.key(list(ids))
-        times.add("convert", t)
+        times.add("convert", now() - t)
         t = now()
         found = cache.manager.get_computed_blocks(request)[1]
-        times.add("match", t)
+        times.add("match", now() - t)
         times.end_request()
         assert found == workloads.LONG - 16
         if time.monotonic() > end:
@@ -152,7 +152,7 @@ def _evict_one(most_s: float) -> dict[str, Any]:
         for _ in range(100):
             t = now()
             taken = pool.get_new_blocks(1)
-            times.add("evict", t)
+            times.add("evict", now() - t)
             pool.free_blocks(taken)
         result[f"{blocks} leaves"] = times.medians()["evict"]
     return result

@@ -27,14 +27,15 @@ def _kind(name: str) -> Any:
         from bench.peers import ours
 
         return {
-            "radixkv": ours.FusedNative,
-            "radixkv calls": ours.Native,
+            "radixkv": ours.Native,
+            "radixkv fused": ours.FusedNative,
             "radixkv python": ours.Python,
         }[name]
     from bench.peers import sglang
 
     return {
         "sglang rust": sglang.UnifiedRust,
+        "sglang rust from lists": sglang.RustFromLists,
         "sglang python": sglang.RadixCache,
         "sglang unified python": sglang.UnifiedPython,
         "sglang c++": sglang.Cpp,

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <numeric>
 #include <type_traits>
 #include <vector>
 
@@ -59,13 +60,16 @@ class SlotAllocator {
         auto again = static_cast<uint32_t>(std::min<size_t>(count, freed_.size()));
         const uint32_t* top = freed_.data() + freed_.size();
         uint8_t* is_held = is_held_.data();
-        auto hand_out = [&](uint32_t page) {
+        for (uint32_t i = 0; i < again; ++i) {
+            uint32_t page = *--top;
             is_held[page] = true;
             for (uint32_t j = 0; j < size; ++j) *out++ = static_cast<int32_t>(page * size + j);
-        };
-        for (uint32_t i = 0; i < again; ++i) hand_out(*--top);
+        }
         freed_.resize(freed_.size() - again);
-        for (uint32_t i = again; i < count; ++i) hand_out(++handed_out_);
+        uint32_t fresh = count - again, first = handed_out_ + 1;
+        std::fill_n(is_held + first, fresh, true);
+        std::iota(out, out + size_t{fresh} * size, static_cast<int32_t>(first * size));
+        handed_out_ += fresh;
     }
 
     template <class Int, class Size>

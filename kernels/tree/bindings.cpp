@@ -101,6 +101,7 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
+    module.def("read_list", &read_list, "ids"_a.none());
     bind_tree(module);
     bind_allocator(module);
 }

@@ -40,6 +40,16 @@ ArrayView<int32_t> view_bytes(nb::handle object) {
     return {reinterpret_cast<const int32_t*>(items), size / 4};
 }
 
+nb::object read_list(nb::handle ids) {
+    if (!PyList_CheckExact(ids.ptr()) && !PyTuple_CheckExact(ids.ptr())) return nb::none();
+    size_t size = PySequence_Fast_GET_SIZE(ids.ptr());
+    if (!fits(size)) return nb::none();
+    int32_t* out;
+    nb::object array = new_array(size, out);
+    ListKey key{PySequence_Fast_ITEMS(ids.ptr()), static_cast<uint32_t>(size)};
+    return key.copy(0, key.size, out) ? array : nb::none();
+}
+
 nb::object aligned(nb::object array) { return view_int32(array) ? array : array.attr("copy")(); }
 
 nb::object convert_token_ids(nb::handle ids, const char* name) {

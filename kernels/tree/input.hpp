@@ -39,6 +39,10 @@ class Buffer {
 // The items of `bytes` or a bytearray read as int32; empty for all else.
 ArrayView<int32_t> view_bytes(nb::handle object);
 
+// The ids of a list or tuple as an int32 array; None where one of them is no token id, or where it
+// is neither.
+nb::object read_list(nb::handle ids);
+
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);
 

@@ -52,7 +52,7 @@ struct Int32Key {
     }
 
     bool copy(uint32_t from, uint32_t n, int32_t* out) const {
-        std::memcpy(out, ids + from, size_t{4} * n);
+        if (n) std::memcpy(out, ids + from, size_t{4} * n);
         return trusted || !has_negative(out, n);
     }
 

@@ -42,8 +42,8 @@ class PythonTree {
                      nb::handle content, uint32_t max_cached, uint32_t extra);
 
     // Inserts the tokens with the slots of `row`, of which the first `shared` are the tree's and
-    // locked by `held`; points `row` at the tree's slots, frees the request's duplicates and moves
-    // the lock: (length that was there, handle).
+    // locked by `held`, and so are not looked at again; points `row` at the tree's slots, frees the
+    // request's duplicates and moves the lock: (length that was there, handle).
     nb::object publish(nb::handle ids, SlotAllocator& slots, nb::handle row, nb::handle space,
                        nb::handle content, int64_t priority, bool chunked, uint32_t shared,
                        nb::handle held);
@@ -86,6 +86,7 @@ class PythonTree {
         size_t count;
         int64_t priority;
         bool is_hit;
+        NodeId known = NONE;  // the node at which a beginning of the key ends that the caller knows
     };
 
     struct Inserted {
@@ -116,7 +117,7 @@ class PythonTree {
     nb::object lock_matched(const Descent& found);
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
     std::vector<Lock> locks() const;
-    NodeId root_of(NodeId node) const;
+    NodeId known_node(nb::handle held, NodeId root, uint32_t length) const;
     nb::object new_handle(const Place& place) const;
     Handle& resolve(nb::handle object, NodeId& node) const;
     void wait_for_readers() const;

@@ -53,7 +53,7 @@ std::optional<PythonTree::Inserted> PythonTree::insert_key(NodeId root, Key key,
     uint32_t whole = key.size - key.size % tree_.page_size;
     if (!key.is_good(whole)) return std::nullopt;
     key.size = whole;
-    Descent found = tree_.descend(root, key);
+    Descent found = tree_.descend(how.known == NONE ? root : how.known, key);
     uint32_t count = whole - found.length;
     Block block = count ? new_block(count) : nullptr;
     if (!key.copy(found.length, count, block.get())) return std::nullopt;

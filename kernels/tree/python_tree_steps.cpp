@@ -77,6 +77,13 @@ nb::object PythonTree::admit(nb::handle ids, SlotAllocator& slots, nb::handle ro
     return nb::make_tuple(found.length, handle, before - tree_.evictable_size());
 }
 
+// The node at which the `length` tokens that `held` has locked end, or NONE.
+NodeId PythonTree::known_node(nb::handle held, NodeId root, uint32_t length) const {
+    NodeId node;
+    if (held.is_none() || !resolve(held, node).locks || node == NONE) return NONE;
+    return tree_.node(node).end() == length && tree_.root_of(node) == root ? node : NONE;
+}
+
 nb::object PythonTree::publish(nb::handle ids, SlotAllocator& slots, nb::handle row,
                                nb::handle space, nb::handle content, int64_t priority, bool chunked,
                                uint32_t shared, nb::handle held) {
@@ -89,6 +96,7 @@ nb::object PythonTree::publish(nb::handle ids, SlotAllocator& slots, nb::handle 
     std::vector<int32_t> duplicates;
     Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
         Insert how{table, std::min<size_t>(array.size, key.size), priority, !chunked};
+        if (shared <= key.size) how.known = known_node(held, root, shared);
         return insert_key(root, key, how, [&](const Descent& found) {
             if (found.length <= shared) return;
             duplicates.assign(table + shared, table + found.length);

@@ -5,11 +5,6 @@ namespace radixkv {
 
 // ---- walking ----
 
-NodeId PythonTree::root_of(NodeId id) const {
-    while (tree_.node(id).parent != NONE) id = tree_.node(id).parent;
-    return id;
-}
-
 nb::object PythonTree::all_slots() const {
     int32_t* out;
     nb::object slots = new_array(total_size(), out);
@@ -36,11 +31,11 @@ nb::object PythonTree::info(const NodeInEpoch& at) const {
     }
     const Node& node = tree_.node(at.id);
     bool is_top = tree_.node(node.parent).parent == NONE;
-    return named_tuple(python().NodeInfo, public_id(tree_, at.id),
-                       is_top ? 0 : public_id(tree_, node.parent), spaces_.space_of(root_of(at.id)),
-                       node.start, copy_array(node.tokens(), node.length),
-                       copy_array(node.slots(), node.length), node.lock_ref, node.recency,
-                       node.hit_count, node.priority, node.is_leaf(), node.run, node.run_offset);
+    return named_tuple(
+        python().NodeInfo, public_id(tree_, at.id), is_top ? 0 : public_id(tree_, node.parent),
+        spaces_.space_of(tree_.root_of(at.id)), node.start, copy_array(node.tokens(), node.length),
+        copy_array(node.slots(), node.length), node.lock_ref, node.recency, node.hit_count,
+        node.priority, node.is_leaf(), node.run, node.run_offset);
 }
 
 // ---- checking ----

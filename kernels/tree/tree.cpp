@@ -23,6 +23,17 @@ void Tree::clear() {
 
 // ---- looking ----
 
+NodeId Tree::root_of(NodeId id) const {
+    while (nodes_[id].parent != NONE) id = nodes_[id].parent;
+    return id;
+}
+
+void Tree::start_path(NodeId id) {
+    path.clear();
+    for (; nodes_[id].parent != NONE; id = nodes_[id].parent) path.push_back(id);
+    std::reverse(path.begin(), path.end());
+}
+
 void Tree::copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
     auto copy = [&](const Node& node) {
         uint32_t end = std::min(node.end(), to);

@@ -68,12 +68,16 @@ class Tree {
     // ---- looking ----
 
     // Tokens cached of `key`, in whole pages. Calls visit(node) for each node matched whole.
+    //
+    // `from` is a root, or the node at which a beginning of the key ends: that is not looked at.
     template <class Key, class Visit>
-    Descent descend(NodeId root, const Key& key, const Visit& visit) const;
+    Descent descend(NodeId from, const Key& key, const Visit& visit) const;
 
-    // The same, with the nodes in `path`.
+    // The same, with all nodes from the root on in `path`.
     template <class Key>
-    Descent descend(NodeId root, const Key& key);
+    Descent descend(NodeId from, const Key& key);
+
+    NodeId root_of(NodeId node) const;
 
     // The nodes of the last descent, or of the last insert.
     std::vector<NodeId> path;
@@ -135,6 +139,7 @@ class Tree {
     NodeId split(NodeId node, uint32_t at);
     NodeId add_leaf(NodeId parent, Block block, uint32_t count, int64_t priority);
     void touch(NodeId node);
+    void start_path(NodeId node);
     void shorten(Node& node, uint32_t keep);
     NodeId remove_leaf(NodeId leaf);
     void note_end_of_run(const Node& leaf);
@@ -164,13 +169,16 @@ NodeId Tree::find_child(NodeId parent, const Key& key, uint32_t at) const {
 }
 
 template <class Key, class Visit>
-Descent Tree::descend(NodeId root, const Key& key, const Visit& visit) const {
-    uint32_t at = 0;
-    NodeId id = root;
+Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
+    uint32_t at = nodes_[from].end();
+    NodeId id = from;
     while (id != NONE && key.size - at >= page_size) {
         id = find_child(id, key, at);
         if (id == NONE) break;
         const Node& node = nodes_[id];
+        // The slots and the next node are needed soon.
+        ask_for_block(node);
+        ask_for(&nodes_[node.first_child], 1);
         uint32_t most = std::min(node.length, key.size - at);
         uint32_t same = key.common(at, node.tokens(), most);
         if (same < node.length) return {id, at + same - same % page_size};
@@ -181,9 +189,9 @@ Descent Tree::descend(NodeId root, const Key& key, const Visit& visit) const {
 }
 
 template <class Key>
-Descent Tree::descend(NodeId root, const Key& key) {
-    path.clear();
-    return descend(root, key, [this](NodeId id) { path.push_back(id); });
+Descent Tree::descend(NodeId from, const Key& key) {
+    start_path(from);
+    return descend(from, key, [this](NodeId id) { path.push_back(id); });
 }
 
 template <class OnTrim, class OnEmpty>

@@ -2,8 +2,11 @@
 
 from typing import Any
 
-from radixkv.kernels._core import Tree
+from radixkv.kernels._core import Tree, read_list
+from radixkv.tree import tokens
 from radixkv.tree.contract import RadixTree
+
+tokens.read_list = read_list
 
 
 class NativeRadixTree(Tree, RadixTree):

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixkv import RadixTree
+from radixkv import Namespace, RadixTree
 from radixkv.memory import TokenToKVAllocator
 from tests.differential.pair import plain, seen
 
@@ -99,4 +99,30 @@ def test_a_row_that_cannot_be_written_is_refused():
         with pytest.raises(ValueError, match="row is no writeable int32 array of 3 slots"):
             cache.tree.admit([1, 2, 3], cache.allocator, row, max_cached=2)
     assert cache.allocator.free_size == SLOTS
+    assert cache.tree.check_integrity() == []
+
+
+def test_a_lock_of_another_namespace_says_nothing_about_the_tokens():
+    cache, other = Fused(1), Namespace("other")
+    cache.tree.insert([1, 2, 3], cache.allocator.allocate(3))
+    shared, held, _ = cache.admit([1, 2, 3, 4], 4, 0)
+    assert shared == 3
+    cache.row[:4] = cache.allocator.allocate(4)
+    prefix, handle = cache.tree.publish(
+        [1, 2, 3, 4], cache.allocator, cache.row, other, shared=shared, held=held
+    )
+    assert (prefix, handle.length) == (0, 4)
+    assert cache.tree.probe([1, 2, 3, 4], other) == 4
+    assert cache.tree.probe([1, 2, 3, 4]) == 3
+    assert cache.tree.check_integrity() == []
+
+
+def test_a_lock_of_another_length_says_nothing_about_the_tokens():
+    cache = Fused(1)
+    cache.tree.insert([1, 2, 3], cache.allocator.allocate(3))
+    _, held, _ = cache.admit([1, 2, 3, 4], 4, 0)
+    cache.row[:4] = cache.allocator.allocate(4)
+    prefix, _ = cache.tree.publish([1, 9, 9, 9], cache.allocator, cache.row, shared=1, held=held)
+    assert prefix == 1
+    assert cache.tree.probe([1, 9, 9, 9]) == 4
     assert cache.tree.check_integrity() == []

@@ -1,0 +1,200 @@
+"""How the tree's costs and memory grow: 100,000,000 cached tokens against 1,000,000.
+
+python -m bench.growth [--small 2000] [--large 200000] [--out FILE]
+
+Sequences of 500 random tokens that share nothing. Times are medians in microseconds, keys are int32
+arrays, every
+sampled sequence was last touched long ago. Memory is resident memory after a `malloc_trim`.
+"""
+
+import argparse
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+from rich.table import Table
+
+from bench.peers import workloads
+from bench.peers.contender import resident
+from bench.report import save
+from radixkv import RadixTree
+from radixkv.kernels._core import SlotAllocator
+from radixkv.tree.tokens import Int32Array
+
+LENGTH = 500
+SAMPLES = 2_000
+LONG = 1_000_000
+BRANCHES = 1_000_000
+WANTED_GROWTH = 2.5
+WANTED_LONG = 1.3
+
+now = time.perf_counter_ns
+
+
+def sequence(number: int) -> Int32Array:
+    """Of so many ids that hardly two begin alike: both trees have the same shape."""
+    return np.random.default_rng(number).integers(0, 2**30, LENGTH, dtype=np.int32)
+
+
+def median_us(taken: list[int]) -> float:
+    return statistics.median(taken) / 1e3
+
+
+def timed(call: Callable[..., Any], *args: Any) -> tuple[int, Any]:
+    since = now()
+    answer = call(*args)
+    return now() - since, answer
+
+
+def filled(sequences: int) -> tuple[RadixTree, SlotAllocator]:
+    """A tree of that many sequences, and room for one more."""
+    tree, slots = RadixTree(core="native"), SlotAllocator((sequences + 1) * LENGTH)
+    for number in range(sequences):
+        tree.insert(sequence(number), _allocate(slots, LENGTH))
+    return tree, slots
+
+
+def costs(sequences: int) -> dict[str, float]:
+    """Medians of one match, insert and evict of a sequence, and resident bytes a token."""
+    gc.collect()
+    before = resident()
+    tree, slots = filled(sequences)
+    held = resident() - before
+    picked = np.random.default_rng(1).integers(0, sequences, SAMPLES)
+    matches = [timed(tree.match_prefix, sequence(number)) for number in picked.tolist()]
+    assert all(match.length == LENGTH for _, match in matches)
+    inserts, evictions = _replace(tree, slots, sequences)
+    return {
+        "tokens": tree.total_size,
+        "match": median_us([taken for taken, _ in matches]),
+        "insert": median_us(inserts),
+        "evict": median_us(evictions),
+        "bytes per token": held / (sequences * LENGTH),
+    }
+
+
+def _replace(tree: RadixTree, slots: SlotAllocator, first: int) -> tuple[list[int], list[int]]:
+    """Nanoseconds of inserting a new sequence and of evicting the oldest, in turn."""
+    inserts, evictions = [], []
+    for number in range(first, first + SAMPLES):
+        key, own = sequence(number), _allocate(slots, LENGTH)
+        inserts.append(timed(tree.insert, key, own)[0])
+        taken, evicted = timed(tree.evict, LENGTH)
+        evictions.append(taken)
+        slots.free(evicted)
+    return inserts, evictions
+
+
+def long_key(repeats: int = 50) -> dict[str, float]:
+    """A key of 1,000,000 tokens against comparing two such arrays, in place and by NumPy."""
+    key = np.random.default_rng(2).integers(0, workloads.VOCAB, LONG, dtype=np.int32)
+    tree = RadixTree(core="native")
+    tree.insert(key, np.arange(1, LONG + 1, dtype=np.int32))
+    asked, stored, same = key.copy(), key.tobytes(), key.tobytes()
+    calls: dict[str, Callable[[], Any]] = {
+        "probe": lambda: tree.probe(asked),
+        "match": lambda: tree.match_prefix(asked),
+        "compare in place": lambda: stored == same,
+        "compare by numpy": lambda: np.array_equal(asked, key),
+        "copy": asked.copy,
+    }
+    taken: dict[str, list[int]] = {name: [] for name in calls}
+    for _ in range(repeats):
+        for name, call in calls.items():
+            taken[name].append(timed(call)[0])
+    return {name: median_us(times) for name, times in taken.items()}
+
+
+def bytes_per_branch() -> float:
+    """Branches of 4 tokens under 8 that all share."""
+    tree, slots = RadixTree(core="native"), SlotAllocator(BRANCHES * 4 + 8)
+    shared = tree.insert(workloads.branch(0)[:8], _allocate(slots, 8)).handle
+    before = resident()
+    top = tree.match_prefix(workloads.branch(0)[:8]).slots
+    for i in range(BRANCHES):
+        tree.insert(workloads.branch(i), np.concatenate((top, _allocate(slots, 4))))
+    assert shared.length == 8
+    return (resident() - before) / BRANCHES
+
+
+def churn(rounds: int = 200, sequences: int = 2_000) -> dict[str, Any]:
+    """Resident memory while a full pool turns over again and again, and what is left at the end."""
+    before = resident()
+    tree, slots = RadixTree(core="native"), SlotAllocator(1_000_000)
+    rng = np.random.default_rng(3)
+    seen = []
+    for _ in range(rounds):
+        for key in _keys_that_share(rng, sequences):
+            _insert(tree, slots, key)
+        seen.append(resident())
+    half, end = seen[rounds // 2 :][:20], seen[-20:]
+    slots.free(tree.evict(tree.total_size))
+    assert tree.check_integrity() == []
+    left = {"nodes": tree.num_nodes, "tokens": tree.total_size}
+    left["slots missing"] = slots.num_slots - slots.free_size
+    tree.reset()
+    return {
+        "inserts": rounds * sequences,
+        "resident bytes, half way": statistics.median(half),
+        "resident bytes, at the end": statistics.median(end),
+        "left after all was evicted": left,
+        "bytes kept after a reset": resident() - before,
+    }
+
+
+def _keys_that_share(rng: np.random.Generator, count: int) -> Iterator[Int32Array]:
+    for base, kept, more in rng.integers((0, 1, 1), (200, LENGTH, 1_500), (count, 3)).tolist():
+        tail = rng.integers(0, workloads.VOCAB, more, dtype=np.int32)
+        yield np.concatenate((sequence(base)[:kept], tail))
+
+
+def _insert(tree: RadixTree, slots: SlotAllocator, key: Int32Array) -> None:
+    missing = len(key) - slots.free_size
+    if missing > 0:
+        slots.free(tree.evict(missing))
+    own = _allocate(slots, len(key))
+    slots.free(own[: tree.insert(key, own).prefix_length])
+
+
+def _allocate(slots: SlotAllocator, n: int) -> Int32Array:
+    own = slots.allocate(n)
+    assert own is not None
+    return own
+
+
+def table(small: dict[str, float], large: dict[str, float]) -> Table:
+    shown = Table(title="growth (us; medians)", title_justify="left")
+    for column in ("", f"{small['tokens']:,.0f} tokens", f"{large['tokens']:,.0f}", "ratio"):
+        shown.add_column(column, justify="right" if column else "left")
+    for name in ("match", "insert", "evict"):
+        ratio = large[name] / small[name]
+        mark = "" if ratio <= WANTED_GROWTH else " (short)"
+        shown.add_row(name, f"{small[name]:.2f}", f"{large[name]:.2f}", f"{ratio:.2f}{mark}")
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description="how the tree's costs grow")
+    parser.add_argument("--small", type=int, default=2_000, help="sequences")
+    parser.add_argument("--large", type=int, default=200_000, help="sequences")
+    parser.add_argument("--out", type=Path)
+    args = parser.parse_args()
+    memory = {"bytes per branch": bytes_per_branch(), "churn": churn()}
+    long = long_key()
+    small, large = costs(args.small), costs(args.large)
+    ratios = {name: large[name] / small[name] for name in ("match", "insert", "evict")}
+    ratios["long key"] = long["probe"] / long["compare in place"]
+    figures = {"small": small, "large": large, "long key": long, "memory": memory}
+    save("growth", "make bench-growth", {"ratios": ratios, **figures}, args.out)
+    console = Console(width=100)
+    console.print(table(small, large))
+    console.print({"long key (us)": long, "memory": memory}, f"long key: {ratios['long key']:.2f}")
+
+
+if __name__ == "__main__":
+    main()

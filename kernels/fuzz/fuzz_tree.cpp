@@ -1,0 +1,326 @@
+// Reads bytes as operations on a tree and its allocator, and checks after each of them every
+// invariant of the tree, and its answers against an obvious model. For libFuzzer: `make fuzz`.
+#include <array>
+#include <optional>
+
+#include "../tree/allocator.hpp"
+#include "../tree/tree_check.hpp"
+#include "model.hpp"
+
+namespace radixkv::fuzz {
+
+namespace {
+
+constexpr size_t SPACES = 3, HANDLES = 8, MOST_STEPS = 300;
+constexpr uint32_t PAGES = 48;
+
+// What the fuzzer wrote; zeros after its end.
+class Bytes {
+  public:
+    Bytes(const uint8_t* data, size_t size) : at_(data), end_(data + size) {}
+    bool empty() const { return at_ == end_; }
+    uint8_t next() { return empty() ? 0 : *at_++; }
+    uint32_t below(uint32_t bound) { return next() % bound; }
+
+  private:
+    const uint8_t* at_;
+    const uint8_t* end_;
+};
+
+struct FuzzHandle {
+    size_t space = 0;
+    Tokens prefix;
+    uint64_t birth = 0;
+    Place place;
+    uint64_t locks = 0;
+};
+
+class Fuzz {
+  public:
+    explicit Fuzz(Bytes bytes)
+        : bytes_(bytes),
+          page_(1 + bytes_.below(4)),
+          policy_(static_cast<Policy>(bytes_.below(7))),
+          tree_(page_, policy_, bytes_.next() * 0x9e3779b97f4a7c15),
+          pool_(std::in_place, PAGES * page_, page_) {}
+
+    void run() {
+        for (size_t step = 0; step < MOST_STEPS && !bytes_.empty(); ++step) {
+            operate();
+            check();
+        }
+        while (FuzzHandle* handle = any_locked()) unlock(*handle);
+        check();
+        compare_with_copy();
+    }
+
+  private:
+    void operate() {
+        switch (bytes_.below(12)) {
+            case 0:
+            case 1:
+            case 2:
+                return insert_good();
+            case 3:
+                return insert_bad();
+            case 4:
+            case 5:
+                return match();
+            case 6:
+            case 7:
+                return lock(handles_[bytes_.below(HANDLES)]);
+            case 8:
+                return unlock(handles_[bytes_.below(HANDLES)]);
+            case 9:
+                return evict(bytes_.below(8) * page_);
+            case 10:
+                return evict(bytes_.next());
+            case 11:
+                if (bytes_.next() == 0) clear();
+        }
+    }
+
+    // The beginning of the last key, then tokens of a small alphabet: keys that share much.
+    const Tokens& next_key() {
+        key_.resize(std::min<size_t>(key_.size(), bytes_.below(32)));
+        for (uint32_t more = bytes_.below(16); more > 0; --more) key_.push_back(bytes_.below(3));
+        return key_;
+    }
+
+    // ---- looking ----
+
+    void match() {
+        size_t space = bytes_.below(SPACES);
+        const Tokens& key = next_key();
+        Descent found = tree_.descend(roots_[space], Int32Key{key.data(), size_of(key), true});
+        uint32_t length = models_[space].match(key);
+        expect(found.length == length, "a match has another length");
+        expect_slots(space, found);
+        NodeId last = found.partial;
+        if (last == NONE && !tree_.path.empty()) last = tree_.path.back();
+        if (bytes_.below(2)) tree_.touch_path();
+        FuzzHandle& handle = handles_[bytes_.below(HANDLES)];
+        while (handle.locks) unlock(handle);
+        handle = {space, first(key, length), 0, tree_.place(last, length), 0};
+        if (length) handle.birth = models_[space].find(handle.prefix)->birth;
+    }
+
+    void expect_slots(size_t space, const Descent& found) {
+        uint32_t from = found.length ? bytes_.below(found.length) : 0;
+        Tokens slots(found.length - from);
+        tree_.copy_slots(found.partial, from, found.length, slots.data());
+        for (uint32_t i = from; i < found.length; ++i) {
+            const Page* page = models_[space].find(first(key_, i - i % page_ + page_));
+            expect(page->slots[i % page_] == slots[i - from], "a match has other slots");
+        }
+    }
+
+    // ---- locks ----
+
+    bool is_there(const FuzzHandle& handle) const {
+        if (handle.prefix.empty()) return true;
+        const Page* page = models_[handle.space].find(handle.prefix);
+        return page && page->birth == handle.birth;
+    }
+
+    void lock(FuzzHandle& handle) {
+        NodeId node;
+        if (!tree_.resolve(handle.place, node)) return;
+        tree_.lock(tree_.split_for_lock(node, handle.place));
+        models_[handle.space].add_locks(handle.prefix, 1);
+        ++handle.locks;
+    }
+
+    void unlock(FuzzHandle& handle) {
+        if (!handle.locks) return;
+        NodeId node;
+        expect(tree_.resolve(handle.place, node), "the tokens of a locked handle are gone");
+        tree_.unlock(node);
+        models_[handle.space].add_locks(handle.prefix, -1);
+        --handle.locks;
+    }
+
+    FuzzHandle* any_locked() {
+        for (FuzzHandle& handle : handles_) {
+            if (handle.locks) return &handle;
+        }
+        return nullptr;
+    }
+
+    // ---- changing ----
+
+    void insert_good() {
+        size_t space = bytes_.below(SPACES);
+        Tokens key = next_key();
+        key.resize(key.size() - key.size() % page_);
+        uint32_t pages = size_of(key) / page_;
+        if (pages > pool_->free_pages()) evict((pages - pool_->free_pages()) * page_);
+        if (pages > pool_->free_pages()) return;
+        Tokens slots(key.size());
+        pool_->allocate(pages, slots.data());
+        uint32_t known = models_[space].match(key);
+        uint32_t there = bytes_.below(2) ? insert(space, Int32Key{key.data(), pages * page_}, slots)
+                                         : insert_wide(space, key, slots);
+        expect(there == known, "an insert found another length");
+        models_[space].insert(key, slots.data());
+        expect(pool_->free(slots.data(), there), "the pool refuses the duplicates");
+    }
+
+    // An id that is none must change nothing.
+    void insert_bad() {
+        size_t space = bytes_.below(SPACES);
+        next_key();
+        std::vector<int64_t> ids(key_.begin(), key_.end());
+        uint32_t known = models_[space].match(key_);
+        if (known == ids.size()) return;
+        ids[known + bytes_.below(static_cast<uint32_t>(ids.size()) - known)] =
+            bytes_.below(2) ? -1 : int64_t{INT32_MAX} + 1 + bytes_.next();
+        Tokens slots(ids.size());
+        uint32_t there = insert(space, Int64Key{ids.data(), size_of(key_)}, slots);
+        expect(there == REFUSED, "an id that is none was stored");
+    }
+
+    uint32_t insert_wide(size_t space, const Tokens& key, const Tokens& slots) {
+        std::vector<int64_t> ids(key.begin(), key.end());
+        return insert(space, Int64Key{ids.data(), size_of(key)}, slots);
+    }
+
+    // Tokens that were there, or REFUSED.
+    template <class Key>
+    uint32_t insert(size_t space, Key key, const Tokens& slots) {
+        Descent found = tree_.descend(roots_[space], key);
+        uint32_t count = key.size - found.length;
+        Block block = count ? new_block(count) : nullptr;
+        if (!key.copy(found.length, count, block.get())) return REFUSED;
+        if (count) std::memcpy(block.get() + count, &slots[found.length], size_t{4} * count);
+        if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
+        if (key.size) {
+            tree_.extend_path(roots_[space], found, std::move(block), count, bytes_.below(4),
+                              bytes_.below(2));
+        }
+        return found.length;
+    }
+
+    void evict(uint64_t count) {
+        count = std::min((count + page_ - 1) / page_ * page_, tree_.evictable_size());
+        Tokens slots(count);
+        uint64_t trimmed = 0;
+        tree_.evict(
+            count, slots.data(), [&](const Trim& trim) { trimmed += trim.node.length - trim.keep; },
+            [&](NodeId root) { drop_root(root); });
+        expect(trimmed == count, "evict names other tokens than it frees");
+        for (uint64_t at = 0; at < count; at += page_) forget(&slots[at]);
+        for (const Model& model : models_) model.expect_no_gap();
+        expect(pool_->free(slots.data(), slots.size()), "the pool refuses evicted slots");
+    }
+
+    void forget(const int32_t* slots) {
+        for (Model& model : models_) {
+            if (model.evict(slots)) return;
+        }
+        expect(false, "slots were evicted that are no cached page");
+    }
+
+    void drop_root(NodeId root) {
+        for (NodeId& own : roots_) {
+            if (own == root) own = NONE;
+        }
+        tree_.remove_root(root);
+    }
+
+    void clear() {
+        tree_.clear();
+        pool_.emplace(PAGES * page_, page_);
+        roots_ = {};
+        handles_ = {};
+        for (Model& model : models_) model.clear();
+    }
+
+    // ---- checking ----
+
+    void check() const {
+        std::vector<Lock> locks;
+        for (const FuzzHandle& handle : handles_) {
+            NodeId node;
+            expect(tree_.resolve(handle.place, node) == is_there(handle),
+                   "a handle is taken for what it is not");
+            if (handle.locks) locks.push_back({handle.place, handle.locks});
+        }
+        for (const std::string& line : check_tree(tree_, roots(), locks)) {
+            std::fprintf(stderr, "%s\n", line.c_str());
+            expect(false, "an invariant");
+        }
+        check_sizes();
+    }
+
+    void check_sizes() const {
+        uint64_t all = 0, locked = 0;
+        for (size_t space = 0; space < SPACES; ++space) {
+            expect((models_[space].size() == 0) == (roots_[space] == NONE),
+                   "a namespace has a root exactly while something is cached in it");
+            all += models_[space].size();
+            locked += models_[space].locked();
+        }
+        expect(tree_.protected_size() == locked, "protected tokens");
+        expect(tree_.evictable_size() == all - locked, "evictable tokens");
+        expect(pool_->free_pages() * page_ + all == PAGES * page_, "slots were lost");
+    }
+
+    std::vector<NodeId> roots() const {
+        std::vector<NodeId> there;
+        for (NodeId root : roots_) {
+            if (root != NONE) there.push_back(root);
+        }
+        return there;
+    }
+
+    // A copy made node by node is sound and evicts in the same order.
+    void compare_with_copy() {
+        Tree copy(page_, policy_, 7);
+        std::vector<NodeId> copied;
+        for (NodeId root : roots()) copied.push_back(copy_space(root, copy));
+        copy.restore_order(tree_.ticks(), tree_.runs());
+        expect(check_tree(copy, copied, {}).empty(), "the copy is not sound");
+        expect(copy.evictable_size() == tree_.evictable_size(), "the copy has another size");
+        while (tree_.evictable_size()) {
+            Tokens own(page_), other(page_);
+            tree_.evict(page_, own.data(), [](const Trim&) {}, [](NodeId) {});
+            copy.evict(page_, other.data(), [](const Trim&) {}, [](NodeId) {});
+            expect(own == other, "the copy evicts in another order");
+        }
+    }
+
+    NodeId copy_space(NodeId root, Tree& copy) const {
+        std::map<NodeId, NodeId> by_id{{root, copy.add_root()}};
+        std::vector<NodeId> all;
+        tree_.walk(root, all);
+        for (NodeId id : all) {
+            const Node& node = tree_.node(id);
+            by_id[id] = copy.restore(by_id.at(node.parent), node, node.tokens(), node.slots());
+        }
+        return by_id[root];
+    }
+
+    static uint32_t size_of(const Tokens& tokens) { return static_cast<uint32_t>(tokens.size()); }
+
+    static constexpr uint32_t REFUSED = ~0u;
+
+    Bytes bytes_;
+    const uint32_t page_;
+    const Policy policy_;
+    Tree tree_;
+    std::optional<SlotAllocator> pool_;  // always there; made anew by `clear`
+    std::array<NodeId, SPACES> roots_{};
+    std::array<Model, SPACES> models_{Model(page_), Model(page_), Model(page_)};
+    std::array<FuzzHandle, HANDLES> handles_;
+    Tokens key_;
+};
+
+}  // namespace
+
+}  // namespace radixkv::fuzz
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+    radixkv::fuzz::Fuzz(radixkv::fuzz::Bytes(data, size)).run();
+    return 0;
+}

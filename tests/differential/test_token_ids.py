@@ -1,0 +1,48 @@
+"""Lists of ids read by the native core and by NumPy: the same arrays, the same refusals."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radixkv.tree import as_slots, as_token_ids, tokens
+from tests.differential.pair import outcome, plain
+
+core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
+
+IDS = st.integers(0, 2**31 - 1) | st.sampled_from((0, 1, 2**30 - 1, 2**30, 2**31 - 1))
+OTHERS = (
+    st.sampled_from((True, None, 1.0, "1", -1, 2**31, 2**32 + 1, 2**64, -(2**30), np.int64(3)))
+    | st.builds(object)
+    | st.lists(st.integers(0, 2), max_size=2)
+)
+LISTS = st.lists(IDS, max_size=40)
+
+
+def both(call, values):
+    """The outcome with the native reader, after it was held against the one without."""
+    native = outcome(call, values)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tokens, "read_list", tokens._read_no_list)
+        assert plain(outcome(call, values)) == plain(native)
+    return native
+
+
+@given(call=st.sampled_from((as_token_ids, as_slots)), ids=LISTS, as_tuple=st.booleans())
+def test_ids(call, ids, as_tuple):
+    assert both(call, tuple(ids) if as_tuple else ids).tolist() == ids
+
+
+@given(ids=LISTS, other=OTHERS, at=st.integers(0, 40))
+def test_what_is_no_id(ids, other, at):
+    ids.insert(at, other)
+    both(as_token_ids, ids)
+
+
+def test_the_native_reader_reads():
+    ids = [*range(100), 2**31 - 1]
+    assert core.read_list(ids).tolist() == ids
+    assert core.read_list(tuple(ids)).dtype == np.int32
+    assert core.read_list([*ids, -1]) is None
+    assert core.read_list([*ids, True]) is None
+    assert core.read_list("ids") is None
