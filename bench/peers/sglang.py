@@ -168,6 +168,10 @@ class Cpp(SGLang):
     def array_key(self, ids: Any) -> Any:
         return ids.tolist()
 
+    def own(self, slots: Any) -> Any:
+        """Slots as the allocator gives them would keep its free list of that moment alive."""
+        return slots.clone()
+
     def match(self, key: Any) -> tuple[Any, int, Any]:
         parts, _, node, _ = self.tree.match_prefix(key)
         slots = torch.cat(parts) if len(parts) > 1 else (parts[0] if parts else self.none)
