@@ -266,6 +266,8 @@ def main() -> None:
     parser.add_argument("--traces", type=Path, default=find_traces())
     parser.add_argument("--out", type=Path, default=None)
     arguments = parser.parse_args()
+    if not arguments.traces.is_dir():
+        sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
     console = Console(width=100)
     transformers.utils.logging.disable_progress_bar()
     path = find_smollm2()

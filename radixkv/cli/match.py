@@ -74,7 +74,11 @@ def _encode(texts: list[str], tokenizer: Path | None) -> list[list[int]]:
         from tokenizers import Tokenizer
     except ImportError:
         raise BackendUnavailableError("--text needs tokenizers: pip install tokenizers") from None
-    encoder = Tokenizer.from_file(str(tokenizer))
+    try:
+        encoder = Tokenizer.from_file(str(tokenizer))
+    except Exception as error:  # the package raises nothing narrower
+        reason = f"--tokenizer {tokenizer} is no tokenizer.json: {error}"
+        raise InvalidArgumentError(reason) from error
     return [encoder.encode(item).ids for item in texts]
 
 

@@ -1,5 +1,6 @@
 """What the demo prints."""
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
@@ -7,8 +8,6 @@ from radixkv.demo.chats import Chat
 from radixkv.demo.serving import Served
 from radixkv.service import ServerInfo, ServerStats
 from radixkv.stats import CacheStats
-
-SHOWN_ANSWER = 56
 
 
 def opening(console: Console, chats: list[Chat], info: ServerInfo, address: str) -> None:
@@ -23,17 +22,21 @@ def opening(console: Console, chats: list[Chat], info: ServerInfo, address: str)
 
 def turn(console: Console, number: int, chats: list[Chat], served: list[Served]) -> None:
     """One row a chat: tokens asked about, cached, computed; first token and text both ways."""
-    table = Table(title=f"Turn {number + 1}", title_justify="left", title_style="bold")
+    title = f"Turn {number + 1}"
+    table = Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD)
     table.add_column("chat")
-    for name in ("prompt", "held before\n(over gRPC)", "cached", "computed"):
+    for name in ("prompt", "held\n(gRPC)", "cached", "computed"):
         table.add_column(name, justify="right")
     table.add_column("first token\nwith cache", justify="right")
     table.add_column("without", justify="right")
     table.add_column("text")
-    table.add_column("answer", no_wrap=True, max_width=SHOWN_ANSWER)
     for chat, each in zip(chats, served, strict=True):
         table.add_row(*_row(chat, each))
     console.print(table)
+    for chat in chats:
+        answer = " ".join(chat.messages[-1]["content"].split())
+        console.print(f"  {chat.name}: {answer}", no_wrap=True, overflow="ellipsis", style="dim")
+    console.print()
 
 
 def _row(chat: Chat, each: Served) -> tuple[str, ...]:
@@ -47,7 +50,6 @@ def _row(chat: Chat, each: Served) -> tuple[str, ...]:
         f"{_first_token_s(each.with_cache.numbers.time_to_first_token_s):.2f} s",
         f"{_first_token_s(each.without.numbers.time_to_first_token_s):.2f} s",
         "equal" if each.is_equal else "[red]DIFFERS[/red]",
-        " ".join(chat.messages[-1]["content"].split()),
     )
 
 
