@@ -89,7 +89,8 @@ class PrefixCache(RequestLife):
         kv: KVPool | None = None,
         max_cached_tokens: int | None = None,
     ) -> None:
-        allocator = TokenToKVAllocator(num_slots, page_size)
+        tree = RadixTree(page_size, policy, core)
+        allocator = TokenToKVAllocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
         if max_cached_tokens is not None:
@@ -97,7 +98,6 @@ class PrefixCache(RequestLife):
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         rows = ReqToTokenPool(max_requests, width)
-        tree = RadixTree(page_size, policy, core)
         super().__init__(tree, allocator, rows, kv, max_cached_tokens)
         self.max_context_len = max_context_len
         self.events = EventLog()

@@ -11,6 +11,7 @@ from collections import deque
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree.tokens import Int32Array
@@ -28,15 +29,28 @@ class SlotLedger:
 
     holders: (num_slots + page_size,) int32, requests that hold a slot outside the tree: 1, or more
     after a fork that may not publish or a reset. is_retired: the same shape, slots of a tree that
-    is gone.
+    is gone. deferred: what waits behind fences, the first to be done first.
+
+    A native allocator gets a native ledger, which the tree's steps read without Python.
     """
+
+    holders: NDArray[np.int32]
+    is_retired: NDArray[np.bool_]
+    deferred: deque[tuple[Fence, Int32Array]]
+
+    def __new__(cls, allocator: TokenToKVAllocator) -> "SlotLedger":
+        if cls is SlotLedger and allocator.core == "native":
+            from radixkv.native_ledger import NativeLedger
+
+            return NativeLedger.__new__(NativeLedger, allocator)
+        return super().__new__(cls)
 
     def __init__(self, allocator: TokenToKVAllocator) -> None:
         self.allocator = allocator
         size = allocator.num_slots + allocator.page_size
         self.holders = np.zeros(size, np.int32)
         self.is_retired = np.zeros(size, np.bool_)
-        self.deferred: deque[tuple[Fence, Int32Array]] = deque()
+        self.deferred = deque()
 
     @property
     def free_size(self) -> int:
@@ -61,6 +75,10 @@ class SlotLedger:
         Cost: O(num_slots).
         """
         return int(np.count_nonzero(self.holders)) - int(self.is_retired.sum())
+
+    def check_range(self, slots: Int32Array) -> None:
+        """Raises InvalidSlotsError for a slot that is not in the pool."""
+        self.allocator.check_range(slots)
 
     def take(self, n: int) -> Int32Array | None:
         """`n` free slots for one request, or None and nothing taken."""

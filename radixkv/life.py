@@ -12,8 +12,9 @@ from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_down, round_up
 from radixkv.request import Request, State
 from radixkv.stats import Totals
-from radixkv.tree import Handle, MatchResult, RadixTree
+from radixkv.tree import Handle, RadixTree
 from radixkv.tree.content import cut_content
+from radixkv.tree.steps import Admission, take
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -67,31 +68,32 @@ class RequestLife:
         row = self.req_to_token.allocate()
         if row is None:
             return None
-        match = self.tree.match_prefix(
-            tokens[:max_cached], request.namespace, content=cut_content(request.content, max_cached)
-        )
-        # Lock before judging capacity: what is about to be used is not evictable.
-        self.tree.inc_lock_ref(match.handle)
-        slots = None
+        admission = None
         try:
-            slots = self._take(round_up(len(tokens), self.page_size) - match.length)
+            admission = self.tree.admit(
+                tokens,
+                self._ledger,
+                self.req_to_token.rows[row],
+                request.namespace,
+                content=request.content,
+                max_cached=max_cached,
+            )
         finally:  # a fence may raise too
-            if slots is None:
-                self.tree.dec_lock_ref(match.handle)
+            if admission is None or admission.handle is None:
                 self.req_to_token.free(row)
-        if slots is None:
+        self.totals.evicted_tokens += admission.evicted
+        if admission.handle is None:
             return None
-        self._begin(request, row, match, slots)
+        self._begin(request, row, admission, len(tokens))
         request.append(tokens)
         self._count_admission(request, resumed=resumed)
         return request
 
-    def _begin(self, request: Request, row: int, match: MatchResult, slots: Int32Array) -> None:
-        request.row, request.handle, request.generation = row, match.handle, self._generation
-        request.length, request.shared, request.cached_len = 0, match.length, match.length
-        request.capacity = match.length + len(slots)
-        request.table[: match.length] = match.slots
-        request.table[match.length : request.capacity] = slots
+    def _begin(self, request: Request, row: int, admission: Admission, length: int) -> None:
+        request.row, request.handle, request.generation = row, admission.handle, self._generation
+        request.length, request.shared = 0, admission.length
+        request.cached_len = admission.length
+        request.capacity = round_up(length, self.page_size)
         self._register(request)
 
     def _register(self, request: Request) -> None:
@@ -125,31 +127,24 @@ class RequestLife:
     # ---- sharing and ending ----
 
     def _publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
-        """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages.
-
-        row     [ tree's | own, already there  | own, new      | own ]
-                0     shared           prefix_length         up_to   length
-                         remapped, then freed    handed over
-        """
+        """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages."""
         length = round_down(up_to, self.page_size)
-        shared, table = request.shared, request.table
-        if not self._may_publish(request) or length == 0 or (chunked and length <= shared):
+        if not self._may_publish(request) or not length or (chunked and length <= request.shared):
             return
-        result = self.tree.insert(
+        published = self.tree.publish(
             request.token_ids[:length],
-            table[:length],
+            self._ledger,
+            request.table,
             request.namespace,
             content=cut_content(request.content, length),
             priority=request.priority,
             chunked=chunked,
+            held=request.handle,
+            fence=fence,
         )
-        self._move_lock(request, result.handle, length)
-        duplicates = table[shared : result.prefix_length].copy()
-        table[shared : result.prefix_length] = result.slots[shared:]
-        self._ledger.hand_over(table[result.prefix_length : length])
-        self._ledger.give_back(duplicates, fence)
-        request.numbers.published_tokens += length - result.prefix_length
-        self.totals.published_tokens += length - result.prefix_length
+        request.handle, request.shared = published.handle, length
+        request.numbers.published_tokens += length - published.prefix_length
+        self.totals.published_tokens += length - published.prefix_length
 
     def _may_publish(self, request: Request) -> bool:
         return request.store and request.generation == self._generation
@@ -251,16 +246,10 @@ class RequestLife:
     # ---- slots ----
 
     def _take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken.
-
-        What waits behind a fence counts as room to come: None for now, and no more is evicted.
-        """
-        missing = n - self._ledger.free_size - self._ledger.deferred_size
-        if missing > self.tree.evictable_size:
-            return None
-        if missing > 0:
-            self._evict(missing)
-        return self._ledger.take(n)
+        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
+        slots, evicted = take(self.tree, n, self._ledger)
+        self.totals.evicted_tokens += evicted
+        return slots
 
     def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         slots = self.tree.evict(num_tokens)
