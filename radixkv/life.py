@@ -65,6 +65,7 @@ class RequestLife:
     def _admit(
         self, request: Request, tokens: Int32Array, max_cached: int, *, resumed: bool
     ) -> Request | None:
+        """`tokens` are the request's from now on."""
         row = self.req_to_token.allocate()
         if row is None:
             return None
@@ -84,16 +85,16 @@ class RequestLife:
         self.totals.evicted_tokens += admission.evicted
         if admission.handle is None:
             return None
-        self._begin(request, row, admission, len(tokens))
-        request.append(tokens)
+        self._begin(request, row, admission, tokens)
         self._count_admission(request, resumed=resumed)
         return request
 
-    def _begin(self, request: Request, row: int, admission: Admission, length: int) -> None:
-        request.row, request.handle, request.generation = row, admission.handle, self._generation
-        request.length, request.shared = 0, admission.length
-        request.cached_len = admission.length
-        request.capacity = round_up(length, self.page_size)
+    def _begin(self, request: Request, row: int, admission: Admission, tokens: Int32Array) -> None:
+        request.place(row)
+        request.handle, request.generation = admission.handle, self._generation
+        request.shared = request.cached_len = admission.length
+        request.capacity = round_up(len(tokens), self.page_size)
+        request.begin(tokens)
         self._register(request)
 
     def _register(self, request: Request) -> None:
@@ -156,7 +157,9 @@ class RequestLife:
         request.handle, request.shared = handle, shared
 
     def _end(self, request: Request, state: State, fence: Fence | None) -> None:
-        self._ledger.give_back(request.table[request.shared : request.capacity].copy(), fence)
+        own = request.table[request.shared : request.capacity]
+        if len(own) or fence is not None:
+            self._ledger.give_back(own, fence)
         if request.handle is not None:
             self.tree.dec_lock_ref(request.handle)
         self.req_to_token.free(request.row)
@@ -191,11 +194,12 @@ class RequestLife:
         fork = request.twin(self._next_id)
         row = self.req_to_token.allocate()
         assert row is not None
-        fork.row, fork.cached_len = row, request.length
+        fork.place(row)
+        fork.cached_len = request.length
         fork.capacity = whole + len(own_page)
         fork.table[:whole] = request.table[:whole]
         fork.table[whole : fork.capacity] = own_page
-        fork.append(request.token_ids)
+        fork.begin(request.token_ids.copy())
         if request.handle is not None:
             self.tree.inc_lock_ref(request.handle)
         self._ledger.share(request.table[request.shared : whole])
@@ -222,7 +226,7 @@ class RequestLife:
     def _must_copy(self, request: Request, whole: int, length: int) -> bool:
         """Whether the page from `whole` on is cut, and others read it: writing takes a copy."""
         is_shared = whole < request.shared
-        return length > whole and (is_shared or self._ledger.holders[request.table[whole]] > 1)
+        return length > whole and (is_shared or self._ledger.sharers[request.table[whole]] > 0)
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self.tree.match_prefix(
@@ -265,7 +269,14 @@ class RequestLife:
         """Drop the tree; what live requests read of it is theirs until the last of them ends."""
         slots = self.tree.reset()
         self._generation += 1
+        readers = np.zeros_like(self._ledger.sharers)
         for request in self._live.values():
-            self._ledger.share(request.table[: request.shared])
+            readers[request.table[: request.shared]] += 1
             request.handle, request.shared = None, 0
-        self._ledger.retire(slots)
+        self._ledger.retire(slots, readers)
+
+    def _private_slots(self) -> Int32Array:
+        """The slots that live requests hold outside the tree, retired ones apart; each once."""
+        own = [request.table[request.shared : request.capacity] for request in self._live.values()]
+        slots = np.unique(np.concatenate([EMPTY, *own]))
+        return slots[~self._ledger.is_retired[slots]]

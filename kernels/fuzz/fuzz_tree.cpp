@@ -190,12 +190,11 @@ class Fuzz {
     uint32_t insert(size_t space, Key key, const Tokens& slots) {
         Descent found = tree_.descend(roots_[space], key);
         uint32_t count = key.size - found.length;
-        Block block = count ? new_block(count) : nullptr;
-        if (!key.copy(found.length, count, block.get())) return REFUSED;
-        if (count) std::memcpy(block.get() + count, &slots[found.length], size_t{4} * count);
+        Run run(slots.data() + found.length, count);
+        if (!key.copy(found.length, count, run.tokens())) return REFUSED;
         if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
         if (key.size) {
-            tree_.extend_path(roots_[space], found, std::move(block), count, bytes_.below(4),
+            tree_.extend_path(roots_[space], found, std::move(run), bytes_.below(4),
                               bytes_.below(2));
         }
         return found.length;
@@ -296,7 +295,7 @@ class Fuzz {
         tree_.walk(root, all);
         for (NodeId id : all) {
             const Node& node = tree_.node(id);
-            by_id[id] = copy.restore(by_id.at(node.parent), node, node.tokens(), node.slots());
+            by_id[id] = copy.restore(by_id.at(node.parent), node, node.cut(0, node.length));
         }
         return by_id[root];
     }

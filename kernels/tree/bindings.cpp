@@ -84,13 +84,12 @@ void bind_ledger(nb::module_& module) {
     nb::class_<PythonLedger>(module, "Ledger")
         .def(nb::init<nb::handle_t<PythonAllocator>>(), "allocator"_a)
         .def_prop_ro("allocator", &PythonLedger::allocator)
-        .def_prop_ro("holders", &PythonLedger::holders)
+        .def_prop_ro("sharers", &PythonLedger::sharers)
         .def_prop_ro("is_retired", &PythonLedger::is_retired)
         .def_prop_ro("deferred", &PythonLedger::deferred)
         .def_prop_ro("free_size", &PythonLedger::free_size)
         .def_prop_ro("deferred_size", &PythonLedger::deferred_size)
         .def("take", nb::overload_cast<nb::handle>(&PythonLedger::take), "n"_a.none())
-        .def("hand_over", nb::overload_cast<nb::handle>(&PythonLedger::hand_over), "slots"_a.none())
         .def("give_back", nb::overload_cast<nb::handle, nb::handle>(&PythonLedger::give_back),
              "slots"_a.none(), "fence"_a.none())
         .def("free", nb::overload_cast<nb::handle, nb::handle>(&PythonLedger::free),

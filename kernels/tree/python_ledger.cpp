@@ -15,10 +15,8 @@ nb::object zeros(const PythonAllocator& pool, const char* dtype) {
 PythonLedger::PythonLedger(nb::handle_t<PythonAllocator> allocator)
     : allocator_(nb::borrow(allocator)),
       deferred_(python().deque()),
-      holders_(zeros(pool(), "int32")),
-      is_retired_(zeros(pool(), "bool")),
-      ledger_(static_cast<int32_t*>(array_data(holders_)),
-              static_cast<uint8_t*>(array_data(is_retired_))) {}
+      sharers_(zeros(pool(), "int32")),
+      is_retired_(zeros(pool(), "bool")) {}
 
 // Frees what waits behind fences that are done, in the order they were given.
 void PythonLedger::collect() {
@@ -43,27 +41,17 @@ uint64_t PythonLedger::deferred_size() const {
 
 nb::object PythonLedger::take(nb::handle n) {
     collect();
-    nb::object taken = pool().allocate(n);
-    auto array = view_int32(taken);
-    if (array) ledger_.take(array.items, array.size);
-    return taken;
+    return pool().allocate(n);
 }
 
 bool PythonLedger::take(uint64_t count, int32_t* out) {
     if (count > free_size()) return false;
     slots().allocate(static_cast<uint32_t>(count / page_size()), out);
-    ledger_.take(out, count);
     return true;
 }
 
 void PythonLedger::check_range(const int32_t* slots, size_t n) const {
     pool().check_range(slots, n);
-}
-
-void PythonLedger::hand_over(nb::handle slots) {
-    Slots given(slots);
-    check_range(given.items(), given.size());
-    ledger_.hand_over(given.items(), given.size());
 }
 
 void PythonLedger::give_back(nb::handle slots, nb::handle fence) {
@@ -72,8 +60,19 @@ void PythonLedger::give_back(nb::handle slots, nb::handle fence) {
     give_back({given.items(), given.items() + given.size()}, fence);
 }
 
+// They are freed with the last request that held them.
 void PythonLedger::give_back(std::vector<int32_t> slots, nb::handle fence) {
-    size_t done = ledger_.give_back(slots.data(), slots.size());
+    auto* sharers = static_cast<int32_t*>(array_data(sharers_));
+    auto* is_retired = static_cast<bool*>(array_data(is_retired_));
+    size_t done = 0;
+    for (int32_t slot : slots) {
+        if (sharers[slot] > 0) {
+            --sharers[slot];
+        } else {
+            is_retired[slot] = false;
+            slots[done++] = slot;
+        }
+    }
     free(slots.data(), done, fence);
 }
 

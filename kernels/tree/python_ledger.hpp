@@ -1,7 +1,6 @@
-// radixkv/ledger.py over `SlotLedger`: arguments, fences and errors.
+// radixkv/ledger.py, as far as the steps of a request's life need it.
 #pragma once
 
-#include "ledger.hpp"
 #include "python_allocator.hpp"
 
 namespace radixkv {
@@ -11,7 +10,7 @@ class PythonLedger {
     explicit PythonLedger(nb::handle_t<PythonAllocator> allocator);
 
     nb::object allocator() const { return allocator_; }
-    nb::object holders() const { return holders_; }
+    nb::object sharers() const { return sharers_; }
     nb::object is_retired() const { return is_retired_; }
     nb::object deferred() const { return deferred_; }
 
@@ -20,7 +19,6 @@ class PythonLedger {
     uint64_t free_size();
     uint64_t deferred_size() const;
     nb::object take(nb::handle n);
-    void hand_over(nb::handle slots);
     void give_back(nb::handle slots, nb::handle fence);
     void free(nb::handle slots, nb::handle fence);
 
@@ -35,7 +33,6 @@ class PythonLedger {
     bool take(uint64_t count, int32_t* out);
 
     void check_range(const int32_t* slots, size_t n) const;
-    void hand_over(const int32_t* slots, size_t n) { ledger_.hand_over(slots, n); }
     void give_back(std::vector<int32_t> slots, nb::handle fence);
     void free(const int32_t* slots, size_t n, nb::handle fence);
 
@@ -47,8 +44,7 @@ class PythonLedger {
 
     nb::object allocator_;
     nb::object deferred_;  // a deque of (fence, slots), the first to be done first
-    nb::object holders_, is_retired_;
-    SlotLedger ledger_;
+    nb::object sharers_, is_retired_;
 };
 
 }  // namespace radixkv

@@ -57,12 +57,10 @@ std::optional<PythonTree::Inserted> PythonTree::insert_key(NodeId root, Key key,
     key.size = whole;
     Descent found = tree_.descend(from ? how.known.node : root, key);
     uint32_t count = whole - found.length;
-    Block block = count ? new_block(count) : nullptr;
-    if (!key.copy(found.length, count, block.get())) return std::nullopt;
-    if (count)
-        std::memcpy(block.get() + count, how.slots + (found.length - from), size_t{4} * count);
+    Run run(how.slots + (found.length - from), count);
+    if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
     copy_found(found);
-    NodeId leaf = tree_.extend_path(root, found, std::move(block), count, how.priority, how.is_hit);
+    NodeId leaf = tree_.extend_path(root, found, std::move(run), how.priority, how.is_hit);
     Place place = tree_.place(tree_.path.empty() ? NONE : tree_.path.back(), whole);
     return Inserted{found.length, leaf, place};
 }

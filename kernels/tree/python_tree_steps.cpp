@@ -110,7 +110,6 @@ nb::object PythonTree::publish(nb::handle ids, PythonLedger& ledger, nb::handle 
     nb::object handle = new_handle(inserted.place);
     inc_lock_ref(handle);
     if (!held.is_none()) dec_lock_ref(held);
-    ledger.hand_over(table + inserted.prefix, inserted.place.length - inserted.prefix);
     ledger.give_back(std::move(duplicates), fence);
     return named_tuple(python().Publication, inserted.prefix, std::move(handle));
 }

@@ -58,7 +58,7 @@ class Cache:
         ledger = self.ledger
         deferred = [slots.tolist() for _, slots in ledger.deferred]
         free = plain(ledger.allocator.free_slots())
-        return seen(self.tree), free, ledger.holders.tolist(), deferred, ledger.free_size
+        return seen(self.tree), free, deferred, ledger.free_size
 
 
 def run(cache, calls):
