@@ -279,4 +279,5 @@ class RequestLife:
         """The slots that live requests hold outside the tree, retired ones apart; each once."""
         own = [request.table[request.shared : request.capacity] for request in self._live.values()]
         slots = np.unique(np.concatenate([EMPTY, *own]))
-        return slots[~self._ledger.is_retired[slots]]
+        private: Int32Array = slots[~self._ledger.is_retired[slots]]
+        return private

@@ -50,6 +50,14 @@ class Native(Contender):
         if there > matched:
             self.slots.free(slots[matched:there])
 
+    def after_lock(self, matched: Any, fresh: Any) -> Any:
+        return fresh
+
+    def insert_locked(self, locked: Any, key: Any, slots: Any, matched: int) -> None:
+        there = self.tree.insert(key, slots, after=locked).prefix_length
+        if there > matched:
+            self.slots.free(slots[: there - matched])
+
     def evict(self, n: int) -> None:
         self.slots.free(self.tree.evict(n))
 
