@@ -48,12 +48,15 @@ def _atomic(
 
     @wraps(method)
     def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        _check_fence(kwargs.get("fence"))
+        if "fence" in kwargs:
+            _check_fence(kwargs["fence"])
         with self.lock:
             try:
                 return method(self, *args, **kwargs)
             finally:
-                self.events.append(self.tree.take_changes())
+                changes = self.tree.take_changes()
+                if changes:
+                    self.events.append(changes)
 
     return locked
 
@@ -89,7 +92,8 @@ class PrefixCache(RequestLife):
         kv: KVPool | None = None,
         max_cached_tokens: int | None = None,
     ) -> None:
-        allocator = TokenToKVAllocator(num_slots, page_size)
+        tree = RadixTree(page_size, policy, core)
+        allocator = TokenToKVAllocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
         if max_cached_tokens is not None:
@@ -97,7 +101,6 @@ class PrefixCache(RequestLife):
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         rows = ReqToTokenPool(max_requests, width)
-        tree = RadixTree(page_size, policy, core)
         super().__init__(tree, allocator, rows, kv, max_cached_tokens)
         self.max_context_len = max_context_len
         self.events = EventLog()
@@ -183,6 +186,8 @@ class PrefixCache(RequestLife):
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
+        if not isinstance(token_ids, list | tuple):  # of which this is a copy already
+            tokens = tokens.copy()
         if not len(tokens):
             raise InvalidArgumentError("token_ids is empty; a request has at least one token")
         self._check_fits(len(tokens))
@@ -192,7 +197,7 @@ class PrefixCache(RequestLife):
         if resume is not None:
             request = self._to_resume(resume, namespace)
             return self._admit(request, tokens, limit, resumed=True)
-        spans = tuple(check_content(content, len(tokens)))
+        spans = tuple(check_content(content, len(tokens))) if content else ()
         request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
         request.content, request.store = spans, store
         request.priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
@@ -205,7 +210,9 @@ class PrefixCache(RequestLife):
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
-        slots = self.reserve(request, len(tokens))
+        self._check_running(request)
+        self._check_fits(request.length + len(tokens))
+        slots = self._reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
         return slots
@@ -344,7 +351,7 @@ class PrefixCache(RequestLife):
         return CacheStats(
             num_slots=self.num_slots,
             free=self._ledger.free_size,
-            allocated=self._ledger.private_size,
+            allocated=len(self._private_slots()),
             evictable=self.tree.evictable_size,
             protected=self.tree.protected_size,
             waiting=self._ledger.waiting_size,

@@ -42,7 +42,7 @@ def _partition(cache: "PrefixCache", nodes: list[NodeInfo]) -> Iterator[str]:
     owners = {
         "free": cache.allocator.free_slots().tolist(),
         "tree": [slot for node in nodes for slot in node.slots.tolist()],
-        "private": np.flatnonzero((cache._ledger.holders > 0) & ~cache._ledger.is_retired).tolist(),
+        "private": cache._private_slots().tolist(),
         "retired": np.flatnonzero(cache._ledger.is_retired).tolist(),
         "deferred": [slot for _, slots in cache._ledger.deferred for slot in slots.tolist()],
     }
@@ -65,14 +65,10 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
     held: Counter[int] = Counter()
     for request in cache._live.values():
         held.update(request.table[request.shared : request.capacity].tolist())
-    said = {
-        int(slot): int(cache._ledger.holders[slot])
-        for slot in np.flatnonzero(cache._ledger.holders)
-    }
-    if held != said:
-        wrong = sorted(
-            slot for slot in held.keys() | said.keys() if held.get(slot, 0) != said.get(slot, 0)
-        )
+    said = cache._ledger.sharers
+    several = held.keys() | np.flatnonzero(said).tolist()
+    wrong = sorted(slot for slot in several if max(held[slot] - 1, 0) != said[slot])
+    if wrong:
         yield f"I1 partition: rows and holder counts differ at slots {wrong[:SHOWN]}"
     rows = [request.row for request in cache._live.values()]
     if (
@@ -114,7 +110,7 @@ def _shared(request: "Request", paths: dict[int, list[NodeInfo]]) -> Iterator[st
 
 def _private(cache: "PrefixCache") -> Iterator[str]:
     """The rest of a row is not free, and whoever names the same slot has the same tokens so far."""
-    free, several = cache.allocator.free_slots(), np.flatnonzero(cache._ledger.holders > 1)
+    free, several = cache.allocator.free_slots(), np.flatnonzero(cache._ledger.sharers)
     told: dict[int, int] = {}
     for request in cache._live.values():
         own = request.table[request.shared : request.length]
@@ -183,7 +179,9 @@ def _same(a: Run, b: Run) -> bool:
 def _quiet(cache: "PrefixCache") -> Iterator[str]:
     if cache._live:
         return
-    private = int(np.count_nonzero(cache._ledger.holders))
+    ledger, tree = cache._ledger, cache.tree
+    kept = cache.allocator.free_size + ledger.waiting_size + tree.total_size
+    private = cache.num_slots - kept
     if cache.tree.protected_size or private:
         yield (
             f"I6 quiet: no live request, yet {cache.tree.protected_size} tokens are protected "

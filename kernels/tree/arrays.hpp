@@ -23,6 +23,9 @@ struct ArrayView {
     explicit operator bool() const { return items != nullptr; }
 };
 
+// The items of a NumPy array, which must be one.
+void* array_data(nanobind::handle array);
+
 // Empty unless `object` is exactly such a NumPy array of that type.
 ArrayView<int32_t> view_int32(nanobind::handle object);
 ArrayView<int64_t> view_int64(nanobind::handle object);

@@ -64,7 +64,7 @@ nb::object PythonTree::encode(nb::handle ids, nb::handle content, bool intern) c
 
 template <class Key>
 std::optional<uint32_t> PythonTree::probe_key(NodeId root, const Key& key) const {
-    if (is_suspect(key)) return std::nullopt;
+    if (is_suspect(key, 0)) return std::nullopt;
     uint32_t length = tree_.descend(root, key, [](NodeId) {}).length;
     return key.is_good(length) ? std::optional(length) : std::nullopt;
 }
@@ -79,7 +79,7 @@ uint32_t PythonTree::probe(nb::handle ids, nb::handle space, nb::handle content)
 
 template <class Key>
 std::optional<nb::object> PythonTree::match_key(NodeId root, const Key& key) {
-    if (is_suspect(key)) return std::nullopt;
+    if (is_suspect(key, 0)) return std::nullopt;
     Descent found = tree_.descend(root, key);
     if (!key.is_good(found.length)) return std::nullopt;
     int32_t* out;

@@ -35,7 +35,7 @@ from radixkv.tree.contract import (
 )
 from radixkv.tree.integrity import check_tree
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
-from radixkv.tree.node import Node, Root, concat, kept, path_to, slots_on
+from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
 from radixkv.tree.policies import get_policy
 from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_slots, as_token_ids
 
@@ -212,29 +212,38 @@ class PythonRadixTree(RadixTree):
         content: Content = (),
         priority: int = 0,
         chunked: bool = False,
+        after: Handle | None = None,
     ) -> InsertResult:
         check_namespace(namespace)
         priority = as_int(priority, "priority")
+        known = self._check_known(after, namespace)
         tokens, own_slots = as_token_ids(token_ids), as_slots(slots)
-        if len(tokens) != len(own_slots):
-            raise InvalidSlotsError(
-                f"{len(tokens)} token_ids came with {len(own_slots)} slots; they go one to one",
-                token_ids=len(tokens),
-                slots=len(own_slots),
-            )
+        _check_lengths(known, len(tokens), len(own_slots))
         key = self._content.encode(tokens, content, intern=True)
         key = key[: len(key) - len(key) % self.page_size]
         path, partial, length = self._walk_down(key, namespace)
-        found = slots_on(path, partial, length)
+        found = slots_on(path, partial, length)[known:]
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
         if length < len(key):
-            leaf = self._add_leaf(path, namespace, key[length:], own_slots[length : len(key)])
+            own_slots = own_slots[length - known : len(key) - known]
+            leaf = self._add_leaf(path, namespace, key[length:], own_slots)
             leaf.priority = priority
             path.append(leaf)
         self._content.settle()
         self._touch_inserted(path, priority, hit=not chunked)
         return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
+
+    def _check_known(self, after: Handle | None, namespace: Namespace) -> int:
+        """How many tokens the caller vouches for; refuses a handle that proves nothing."""
+        if after is None:
+            return 0
+        own, node = self._resolve(after)
+        if not own._locks:
+            raise NotLockedError("after is not locked; inc_lock_ref comes first")
+        if node is not None and root_of(node) is not self._roots.get(namespace):
+            raise InvalidArgumentError("after is of another namespace")
+        return own.length
 
     def _add_leaf(
         self, path: list[Node], namespace: Namespace, codes: Int32Array, slots: Int32Array
@@ -411,3 +420,14 @@ class PythonRadixTree(RadixTree):
             self._place(node)
         self._ticks, self._runs, self._ids = state["counters"]
         self._content = state["content"]
+
+
+def _check_lengths(known: int, tokens: int, slots: int) -> None:
+    if known > tokens:
+        raise InvalidArgumentError(f"after has {known} tokens, token_ids has {tokens}")
+    if tokens - known != slots:
+        raise InvalidSlotsError(
+            f"{tokens - known} token_ids came with {slots} slots; they go one to one",
+            token_ids=tokens - known,
+            slots=slots,
+        )

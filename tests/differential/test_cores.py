@@ -85,6 +85,16 @@ class Cores(RuleBasedStateMachine):
             self.pair.call("insert", *args, content=content, priority=priority, chunked=chunked)
         )
 
+    @rule(data=st.data(), ids=IDS, form=FORM, namespace=SPACE, extra=st.sampled_from((0, 0, 0, 1)))
+    def insert_after(self, data, ids, form, namespace, extra):
+        """Behind what a handle stands for, if it stands for anything."""
+        if not self.handles:
+            return
+        after = data.draw(st.sampled_from(self.handles))
+        whole = [1] * after.both[0].length + ids
+        slots = [next(self.slots) for _ in range(len(ids) + extra)]
+        self.keep(self.pair.call("insert", FORMS[form](whole), slots, namespace, after=after))
+
     @rule(ids=IDS, bad=st.sampled_from(BAD_ITEMS), at=st.integers(0, 14), space=SPACE)
     def pass_a_bad_item(self, ids, bad, at, space):
         ids = [*ids[:at], bad, *ids[at:]]

@@ -85,7 +85,7 @@ def test_i1_sums_that_add_up_hide_nothing(cache):
 
 
 def test_i1_more_hold_a_slot_than_rows_say(cache):
-    cache._ledger.holders[5] += 1
+    cache._ledger.sharers[5] += 1
     assert "holder counts differ at slots [5]" in broken(cache, "I1 partition")[0]
 
 
