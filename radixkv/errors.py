@@ -17,6 +17,8 @@
     ├── StaleWeightsError                       a namespace of other weights than the present ones
     ├── EpochMismatchError                      the cache began anew since the caller last looked
     ├── HistoryLostError                        events from before what the log keeps
+    │   ├── RevisionInFutureError               events from after what has happened
+    │   └── WatcherTooSlowError                 a watcher fell further behind than is kept for it
     ├── CoreUnavailableError                    the native core was asked for and is not built
     ├── BackendUnavailableError                 a package or device is missing for what was asked
     └── ServiceError                            what a radixkv service answered
@@ -136,6 +138,18 @@ class HistoryLostError(RadixKVError):
     """The log no longer (or not yet) has those revisions; take a snapshot."""
 
     reason = "REVISION_COMPACTED"
+
+
+class RevisionInFutureError(HistoryLostError):
+    """That revision has not happened: whoever knows of it knows another cache."""
+
+    reason = "REVISION_IN_FUTURE"
+
+
+class WatcherTooSlowError(HistoryLostError):
+    """The watcher reads slower than the cache changes; resume after `last_revision`."""
+
+    reason = "WATCHER_TOO_SLOW"
 
 
 class CoreUnavailableError(RadixKVError):

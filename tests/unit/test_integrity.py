@@ -203,13 +203,15 @@ def test_i4_two_rows_name_one_slot_at_different_places(cache):
 
 
 def log_of(cache) -> list[Event]:
-    return list(cache.events._events)
+    return cache.events.since(cache.events.compact_revision)
 
 
 def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None:
-    cache.events._events.clear()
-    cache.events._events.extend(events)
-    cache.events.is_complete = is_complete
+    log, kept = cache.events, {}
+    for event in events:
+        kept[event.revision] = (*kept.get(event.revision, ()), event)
+    log._kept, log.revision = kept, max(kept, default=log.compact_revision)
+    log.is_complete = is_complete
 
 
 def test_i5_a_store_was_not_told(cache):
