@@ -34,7 +34,7 @@ class Event:
 
 
 class Update(NamedTuple):
-    """What brings a follower to `revision` of `epoch`; without events it says that this is so still.
+    """What brings a follower to `revision` of `epoch`; without events: it is there still.
 
     is_start: what was known before is void; the events are the whole cache, or its first part.
     is_whole: False while more of that whole is to come, all of it true at this revision.
@@ -115,6 +115,11 @@ class EventLog:
                 events += self._kept[revision]
                 size += sum(map(_size, self._kept[revision]))
             return Update(self.epoch, revision, tuple(events))
+
+    def position(self) -> tuple[int, int]:
+        """The present epoch and revision."""
+        with self._lock:
+            return self.epoch, self.revision
 
     def check_epoch(self, epoch: int) -> None:
         """Raises EpochMismatchError unless this is `epoch`."""
@@ -205,10 +210,17 @@ def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
 
 
 def follow(update: Update, runs: Runs) -> None:
-    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place."""
+    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
+
+    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
+    """
     if update.is_start:
         runs.clear()
-    replay(update.events, runs)
+    for event in update.events:
+        replay((event,), runs)
+        if isinstance(event.change, Stored) and event.change.parent_run in runs:
+            parent = runs[event.change.parent_run]
+            runs[event.change.run].namespace = parent.namespace
 
 
 def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
