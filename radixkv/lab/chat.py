@@ -20,8 +20,7 @@ CHATML = """\
 {%- for message in messages %}<|im_start|>{{ message.role }}
 {% if message.content %}{{ message.content }}{% endif -%}
 {% for call in message.tool_calls or [] %}{{ call | tojson }}{% endfor %}<|im_end|>
-{% endfor %}<|im_start|>assistant
-"""
+{% endfor %}<|im_start|>assistant{{ "\n" }}"""
 
 
 def renderer(template: str) -> Callable[[Row], str]:

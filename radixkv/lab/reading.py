@@ -20,7 +20,7 @@ from radixkv.lab.tokenizing import Tokenizer, load_tokenizer
 from radixkv.tree.tokens import Int32Array
 
 FORMATS = ("text", "ids", "chat", "blocks", "lengths")
-VERSION = 1  # of what is kept; a new one reads every log again
+VERSION = 2  # of what is kept; a new one reads every log again
 _BLOCK_SIZES = {"blocks": BLOCK_SIZE, "lengths": WHOLE_SEGMENT}
 _LOOKED_AT = 100  # rows to tell the format by
 _BATCH_CHARACTERS, _BATCH_REQUESTS = 4_000_000, 4096
@@ -130,7 +130,7 @@ class _Conversion:
                 f"{self._rows.path}: "
                 + (f"line {rows[0][0]} has none of" if rows else "it has no line with any of")
                 + " prompt, messages, token_ids, hash_ids (JSON) or ContextTokens, input_length "
-                "(CSV)",
+                "(CSV)" + ("; the file is cut" if self._rows.is_cut else ""),
                 path=str(self._rows.path),
             )
         return format
@@ -188,6 +188,7 @@ class _Conversion:
         return About(
             format=format,
             block_size=_BLOCK_SIZES.get(format, 1),
+            pads_last_block=format == "blocks",
             skipped=rows.skipped,
             first_bad=tuple(rows.first_bad),
             is_cut=rows.is_cut,

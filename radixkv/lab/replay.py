@@ -15,7 +15,7 @@ from radixkv.lab.admission import ADMISSIONS, Admission, in_admission_order
 from radixkv.lab.requests import Indices, Request, RequestLog
 from radixkv.memory.pages import round_up
 from radixkv.request import Request as Running
-from radixkv.tree import POLICIES
+from radixkv.tree import POLICIES, Namespace
 
 Tell: TypeAlias = Callable[[int], object]
 MOST_SLOTS = 2**31 - 1
@@ -55,7 +55,8 @@ class Replay:
     """What each request found, in the order of admission: (n,) int64 each.
 
     ids: `Request.id`. arrivals: the place of each in the order of the log. evicted_tokens: evicted
-    since the one before. seconds: how long the replay took.
+    since the one before. namespaces: the place of each one's in `namespace_names`. seconds: how
+    long the replay took.
     """
 
     setting: Setting
@@ -64,6 +65,8 @@ class Replay:
     prompt_tokens: Indices
     cached_tokens: Indices
     evicted_tokens: Indices
+    namespaces: Indices
+    namespace_names: list[Namespace]
     seconds: float
 
     @property
@@ -80,17 +83,27 @@ def replay(log: RequestLog, setting: Setting | None = None, *, tell: Tell | None
     setting = setting or Setting()
     begun = time.perf_counter()
     engine = Engine(log, setting)
-    found = np.zeros((len(log), 5), np.int64)
+    found = np.zeros((len(log), 6), np.int64)
+    namespaces: dict[Namespace, int] = {}
     queue = in_admission_order(log, setting.admission, engine.cache.probe)
     for done, (arrival, request) in enumerate(queue):
         cached = engine.serve(request)
-        evicted = engine.cache.totals.evicted_tokens
-        found[done] = request.id, arrival, len(request.token_ids), cached, evicted
+        numbers = request.length, cached, engine.cache.totals.evicted_tokens
+        namespace = namespaces.setdefault(request.namespace, len(namespaces))
+        found[done] = request.id, arrival, *numbers, namespace
         if tell is not None:
             tell(done + 1)
-    ids, arrivals, prompts, hits, evicted = found.T
-    seconds = time.perf_counter() - begun
-    return Replay(setting, ids, arrivals, prompts, hits, np.diff(evicted, prepend=0), seconds)
+    return Replay(
+        setting,
+        ids=found[:, 0],
+        arrivals=found[:, 1],
+        prompt_tokens=found[:, 2],
+        cached_tokens=found[:, 3],
+        evicted_tokens=np.diff(found[:, 4], prepend=0),
+        namespaces=found[:, 5],
+        namespace_names=[*namespaces],
+        seconds=time.perf_counter() - begun,
+    )
 
 
 class Engine:
@@ -100,7 +113,7 @@ class Engine:
         self.setting = setting
         self._running: deque[tuple[Running, Request]] = deque()
         page_size = setting.page_size
-        totals = log.lengths + (log.output_lengths if setting.outputs else 0)
+        totals = log.lengths + log.max_padding + (log.output_lengths if setting.outputs else 0)
         longest = round_up(int(totals.max(initial=1)), page_size)
         if setting.capacity is None:
             num_slots = int((totals + page_size).sum())
@@ -117,12 +130,15 @@ class Engine:
         )
 
     def serve(self, request: Request) -> int:
-        """Admit the request and share its prompt; how many of its tokens were cached."""
+        """Admit the request and share its prompt; how many of its tokens were cached.
+
+        At most all but one of the prompt's own, padding apart.
+        """
         if len(self._running) == self.setting.in_flight:
             self._end(*self._running.popleft())
         admitted = self.cache.admit(request.token_ids, request.namespace)
         assert admitted is not None  # the pool has room for all that are in flight
-        cached = admitted.cached_len
+        cached = min(admitted.cached_len, request.length - 1)
         if self.setting.in_flight == 1:
             self._end(admitted, request)
         else:

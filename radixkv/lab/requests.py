@@ -30,7 +30,8 @@ class Request:
 
     id: its number in the log, from 0. turn: its number in its session, from 0. ts: seconds, None
     where the log has no times. token_ids: (n,) int32, n >= 1, the prompt. outputs: what was
-    answered, one (m,) int32 a sample.
+    answered, one (m,) int32 a sample. padding: tokens at the end of `token_ids` that fill a last
+    block, as caches of blocks keep it; they take room and do not count as tokens of the prompt.
     """
 
     id: int
@@ -40,6 +41,12 @@ class Request:
     token_ids: Int32Array
     outputs: tuple[Int32Array, ...] = ()
     namespace: Namespace = DEFAULT
+    padding: int = 0
+
+    @property
+    def length(self) -> int:
+        """Tokens of the prompt."""
+        return len(self.token_ids) - self.padding
 
 
 class RequestLog(Sequence[Request]):
@@ -47,13 +54,15 @@ class RequestLog(Sequence[Request]):
 
     sessions: (n,) int64, a number for the session of each, from 0 in order of appearance.
     times: (n,) float64 seconds, NaN where there is none.
-    lengths, output_lengths: (n,) int64, tokens of each prompt and of its first output.
+    lengths, output_lengths: (n,) int64, tokens of each prompt and of its first output; padding is
+    at most `max_padding`.
     """
 
     sessions: Indices
     times: NDArray[np.float64]
     lengths: Indices
     output_lengths: Indices
+    max_padding: int = 0
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -84,7 +93,8 @@ class ListedLog(RequestLog):
             [numbers.setdefault(each.session, len(numbers)) for each in self._requests], np.int64
         )
         self.times = np.array([each.ts for each in self._requests], np.float64)
-        self.lengths = np.array([len(each.token_ids) for each in self._requests], np.int64)
+        self.lengths = np.array([each.length for each in self._requests], np.int64)
+        self.max_padding = max((each.padding for each in self._requests), default=0)
         self.output_lengths = np.array(
             [len(each.outputs[0]) if each.outputs else 0 for each in self._requests], np.int64
         )
@@ -100,6 +110,7 @@ class OrderedLog(RequestLog):
         self._log, self.places = log, places
         self.sessions, self.times = log.sessions[places], log.times[places]
         self.lengths, self.output_lengths = log.lengths[places], log.output_lengths[places]
+        self.max_padding = log.max_padding
 
     def request(self, at: int) -> Request:
         return self._log.request(int(self.places[at]))

@@ -82,7 +82,12 @@ def _json_row(content: bytes) -> Row:
 
 
 def _csv_header(content: bytes) -> list[str] | None:
-    names = [name.strip() for name in _cells(content)]
+    if content.startswith(b"{"):
+        return None
+    try:
+        names = [name.strip() for name in _cells(content)]
+    except FieldError:
+        return None
     return names if set(names) & set(LENGTH_COLUMNS) else None
 
 

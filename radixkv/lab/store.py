@@ -16,6 +16,7 @@ from array import array
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from zipfile import BadZipFile
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,15 +34,27 @@ _COLUMNS = ("sessions", "turns", "namespaces", "first_segment", "lengths", "ends
 class About:
     """What is known of a log beside its requests.
 
+    block_size: tokens that a value stands for. pads_last_block: whether the last block of a prompt
+    takes the room of a whole one, as in a cache of blocks.
     skipped: bad lines that were left out; first_bad: what was wrong with the first few. is_cut:
     whether the file ended early.
     """
 
     format: str
     block_size: int = 1
+    pads_last_block: bool = False
     skipped: int = 0
     first_bad: tuple[str, ...] = ()
     is_cut: bool = False
+
+    def left_out(self) -> str:
+        """What is not in the log that was in the file; empty if all is."""
+        bad = (
+            f"left out {self.skipped:,} bad lines, first {self.first_bad[0]}"
+            if self.skipped
+            else ""
+        )
+        return "; ".join(filter(None, [bad, "the file is cut" if self.is_cut else ""]))
 
 
 class StoredLog(RequestLog):
@@ -60,11 +73,15 @@ class StoredLog(RequestLog):
             self._ends = index["ends"]
         self.lengths = self._lengths[self._first_segment[:-1]]
         self.output_lengths = self._first_outputs()
+        self.max_padding = self.about.block_size - 1 if self.about.pads_last_block else 0
         self._map()
 
     def request(self, at: int) -> Request:
         segments = range(*self._first_segment[at : at + 2].tolist())
         prompt, *outputs = map(self._tokens, segments)
+        if self.about.pads_last_block:
+            prompt = np.repeat(self._values_of(segments[0]), self.about.block_size)
+        padding = len(prompt) - int(self.lengths[at])
         time, session = float(self.times[at]), int(self.sessions[at])
         return Request(
             id=at,
@@ -74,14 +91,18 @@ class StoredLog(RequestLog):
             token_ids=prompt,
             outputs=tuple(outputs),
             namespace=self.namespaces[self._namespaces[at]],
+            padding=padding,
         )
 
     def _tokens(self, segment: int) -> Int32Array:
-        start, end = int(self._ends[segment - 1]) if segment else 0, int(self._ends[segment])
-        values, length = self._values[start:end], int(self._lengths[segment])
+        values, length = self._values_of(segment), int(self._lengths[segment])
         if self.about.block_size == 1:
             return values
         return np.repeat(values, min(self.about.block_size, length))[:length]
+
+    def _values_of(self, segment: int) -> Int32Array:
+        start = int(self._ends[segment - 1]) if segment else 0
+        return self._values[start : int(self._ends[segment])]
 
     def _first_outputs(self) -> NDArray[np.int64]:
         first, ends = self._first_segment[:-1] + 1, self._first_segment[1:]
@@ -184,7 +205,7 @@ def open_stored(folder: Path) -> StoredLog:
     """The log in `folder`. Raises InvalidLogError where it is damaged."""
     try:
         return StoredLog(folder)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
         raise InvalidLogError(
             f"{folder} holds no tokenized log ({error}); remove it", path=str(folder)
         ) from error

@@ -23,9 +23,7 @@ def read_trace(traces: Path, _cache_folder) -> Callable[[str], StoredLog]:
     """The trace of a name, in tokens of the tokenizer beside it."""
 
     def read(name: str) -> StoredLog:
-        tokenizer = (
-            None if name == "mooncake_conversation" else traces / "tokenizer_smollm2.json.xz"
-        )
+        tokenizer = traces / "tokenizer_smollm2.json.xz"
         return read_log(traces / f"{name}.jsonl.xz", Reading(tokenizer=tokenizer))
 
     return read
