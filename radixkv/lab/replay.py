@@ -134,8 +134,19 @@ class Engine:
 
         At most all but one of the prompt's own, padding apart.
         """
-        if len(self._running) == self.setting.in_flight:
-            self._end(*self._running.popleft())
+        self.make_room()
+        return self.admit(request)
+
+    def make_room(self) -> Request | None:
+        """End the oldest request in flight if there is no room for another."""
+        if len(self._running) < self.setting.in_flight:
+            return None
+        admitted, request = self._running.popleft()
+        self._end(admitted, request)
+        return request
+
+    def admit(self, request: Request) -> int:
+        """As `serve`, where there is room."""
         admitted = self.cache.admit(request.token_ids, request.namespace)
         assert admitted is not None  # the pool has room for all that are in flight
         cached = min(admitted.cached_len, request.length - 1)

@@ -55,7 +55,7 @@ class RequestLog(Sequence[Request]):
     sessions: (n,) int64, a number for the session of each, from 0 in order of appearance.
     times: (n,) float64 seconds, NaN where there is none.
     lengths, output_lengths: (n,) int64, tokens of each prompt and of its first output; padding is
-    at most `max_padding`.
+    at most `max_padding`. num_namespaces: how many different ones the requests have.
     """
 
     sessions: Indices
@@ -63,6 +63,7 @@ class RequestLog(Sequence[Request]):
     lengths: Indices
     output_lengths: Indices
     max_padding: int = 0
+    num_namespaces: int = 1
 
     def __len__(self) -> int:
         return len(self.lengths)
@@ -94,6 +95,7 @@ class ListedLog(RequestLog):
         )
         self.times = np.array([each.ts for each in self._requests], np.float64)
         self.lengths = np.array([each.length for each in self._requests], np.int64)
+        self.num_namespaces = len({each.namespace for each in self._requests})
         self.max_padding = max((each.padding for each in self._requests), default=0)
         self.output_lengths = np.array(
             [len(each.outputs[0]) if each.outputs else 0 for each in self._requests], np.int64
@@ -110,7 +112,7 @@ class OrderedLog(RequestLog):
         self._log, self.places = log, places
         self.sessions, self.times = log.sessions[places], log.times[places]
         self.lengths, self.output_lengths = log.lengths[places], log.output_lengths[places]
-        self.max_padding = log.max_padding
+        self.max_padding, self.num_namespaces = log.max_padding, log.num_namespaces
 
     def request(self, at: int) -> Request:
         return self._log.request(int(self.places[at]))

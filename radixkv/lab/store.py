@@ -74,6 +74,7 @@ class StoredLog(RequestLog):
         self.lengths = self._lengths[self._first_segment[:-1]]
         self.output_lengths = self._first_outputs()
         self.max_padding = self.about.block_size - 1 if self.about.pads_last_block else 0
+        self.num_namespaces = len(np.unique(self._namespaces))
         self._map()
 
     def request(self, at: int) -> Request:

@@ -1,3 +1,4 @@
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +26,20 @@ def read_trace(traces: Path, _cache_folder) -> Callable[[str], StoredLog]:
     def read(name: str) -> StoredLog:
         tokenizer = traces / "tokenizer_smollm2.json.xz"
         return read_log(traces / f"{name}.jsonl.xz", Reading(tokenizer=tokenizer))
+
+    return read
+
+
+@pytest.fixture
+def read_blocks(tmp_path: Path) -> Callable[..., StoredLog]:
+    """A log of prompts that are named by the hashes of their blocks."""
+
+    def read(hashes: list[list[int]], *, lengths: list[int]) -> StoredLog:
+        path = tmp_path / "blocks.jsonl"
+        rows = zip(hashes, lengths, strict=True)
+        lines = [json.dumps({"hash_ids": ids, "input_length": length}) for ids, length in rows]
+        path.write_text("\n".join(lines))
+        return read_log(path)
 
     return read
 
