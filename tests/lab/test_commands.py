@@ -115,7 +115,7 @@ def test_generate(tmp_path):
     assert answer(made)["requests"] == 9
     found = CliRunner().invoke(app, ["lab", "replay", str(out), "--json"])
     assert answer(found)["requests"] == 9
-    shown = CliRunner().invoke(app, ["lab", "generate", "chat", str(out)]).stdout
+    shown = CliRunner().invoke(app, ["lab", "generate", "chat", str(out), *how[:2]]).stdout
     assert "prompt_tokens" in shown
 
 
