@@ -37,6 +37,7 @@ void import_python() {
         .array_type = nb::module_::import_("array").attr("array"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),
+        .hash_space = nb::module_::import_("radixkv.tree.adaptive").attr("hash_space"),
         .asarray = nb::module_::import_("numpy").attr("asarray"),
         .as_int = tokens.attr("as_int"),
         .as_slots = tokens.attr("as_slots"),

@@ -16,7 +16,7 @@ struct Python {
     nb::object InsertResult, MatchResult, NodeInfo, Stored, Trimmed;
     nb::object Namespace, default_namespace;
     nb::object array_type;
-    nb::object ContentTable, count_codes;
+    nb::object ContentTable, count_codes, hash_space;
     nb::object asarray, as_int, as_slots, as_token_ids, check_namespace, check_pool_shape,
         get_policy;
 };

@@ -5,9 +5,13 @@
 
 namespace radixkv {
 
-NodeId Tree::add_root() {
+NodeId Tree::add_root(PrefixHash hash) {
     NodeId root = nodes_.add();
     order_.init(root);
+    if (UseHistory* history = order_.history()) {
+        history->reserve(nodes_.bound());
+        history->add_root(root, hash);
+    }
     return root;
 }
 
@@ -174,6 +178,8 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     Block tail_block = cut_block(nodes_[id], at, nodes_[id].length - at);
     edges_.reserve(1);
     NodeId head_id = nodes_.add();
+    UseHistory* history = order_.history();
+    if (history) history->reserve(nodes_.bound());
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
     head.lock_ref = node.lock_ref;
@@ -189,6 +195,7 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     node.start += at;
     node.run_offset += at;
     add_child(head_id, id);
+    if (history) history->split(head_id, id);
     return head_id;
 }
 
@@ -212,13 +219,20 @@ NodeId Tree::extend_path(NodeId root, const Descent& found, Block block, uint32_
     nodes_.reserve(2);
     edges_.reserve(2);
     path.reserve(path.size() + 2);
+    UseHistory* history = order_.history();
+    if (history) history->reserve(nodes_.bound() + 2);
     if (found.partial != NONE) {
         path.push_back(split(found.partial, found.length - nodes_[found.partial].start));
+    }
+    if (history && is_hit) {
+        if (!path.empty()) order_.remove(path.back());  // its place depends on its uses
+        history->use(path);
     }
     NodeId leaf = NONE;
     if (count > 0) {
         leaf = add_leaf(path.empty() ? root : path.back(), std::move(block), count, priority);
         path.push_back(leaf);
+        if (history) history->add(leaf, !is_hit);
     }
     for (NodeId id : path) {
         nodes_[id].priority = std::max(nodes_[id].priority, priority);
@@ -277,6 +291,7 @@ NodeId Tree::restore(NodeId parent, const Node& like, const int32_t* tokens, con
     std::memcpy(block.get() + like.length, slots, size_t{4} * like.length);
     edges_.reserve(1);
     NodeId id = nodes_.add();
+    if (UseHistory* history = order_.history()) history->reserve(nodes_.bound());
     Node& node = nodes_[id];
     node.start = nodes_[parent].end();
     node.recency = like.recency;
