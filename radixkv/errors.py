@@ -7,6 +7,7 @@
     │   ├── InvalidSlotsError                   slots of a wrong type, number or range
     │   ├── InvalidNamespaceError               a namespace field of a wrong type
     │   ├── PromptTooLongError                  longer than the pool or a row can ever hold
+    │   ├── InvalidLogError                     a log of requests that cannot be read
     │   ├── BatchTooLargeError                  more prompts than one call may hold
     │   └── MessageTooLargeError                more bytes than one message may have
     ├── SlotNotAllocatedError                   freeing a slot that is free already
@@ -70,6 +71,12 @@ class InvalidNamespaceError(InvalidArgumentError):
     """A namespace has text fields (or None) and a weight version of 0 or more."""
 
     reason = "INVALID_NAMESPACE"
+
+
+class InvalidLogError(InvalidArgumentError):
+    """A log of requests cannot be read; the message has the file, the line and the field."""
+
+    reason = "INVALID_LOG"
 
 
 class PromptTooLongError(InvalidArgumentError):
