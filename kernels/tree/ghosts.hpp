@@ -9,11 +9,12 @@
 
 namespace radixkv {
 
-// A prefix that was cached, and what was known of its last token.
+// A prefix that was cached, what was known of its last token, and for how many tokens it stands.
 struct Ghost {
     PrefixHash hash;
     uint64_t used = 0;
     uint32_t kind = 0;
+    uint32_t tokens = 0;
 };
 
 // Ghosts in the order in which they came, found by the hash of the prefix.
@@ -21,7 +22,8 @@ class Ghosts {
   public:
     explicit Ghosts(uint64_t seed) : table_(seed) { clear(); }
 
-    size_t size() const { return table_.size(); }
+    // For which all of them stand.
+    uint64_t tokens() const { return tokens_; }
 
     // Makes sure that the next `add` cannot fail.
     void reserve() {
@@ -43,6 +45,7 @@ class Ghosts {
         items_[at] = {ghost, NONE, newest};
         items_[newest].next = items_[NONE].prev = at;
         table_.add(short_hash(ghost.hash), at);
+        tokens_ += ghost.tokens;
     }
 
     // Takes the ghost of that prefix; false where there is none.
@@ -67,6 +70,7 @@ class Ghosts {
         table_.clear();
         std::vector<Item>(1).swap(items_);
         free_ = NONE;
+        tokens_ = 0;
     }
 
   private:
@@ -84,6 +88,7 @@ class Ghosts {
         items_[item.next].prev = item.prev;
         item.next = free_;
         free_ = at;
+        tokens_ -= item.ghost.tokens;
         return item.ghost;
     }
 
@@ -95,6 +100,7 @@ class Ghosts {
     EdgeTable table_;
     std::vector<Item> items_;
     uint32_t free_;
+    uint64_t tokens_;
 };
 
 }  // namespace radixkv

@@ -129,8 +129,7 @@ class TreeCheck {
     }
 
     void check_history(const UseHistory& history) {
-        uint64_t there = tree_.evictable_ + tree_.protected_;
-        there += history.ghosts_.size() * history.ghost_every_;
+        uint64_t there = tree_.evictable_ + tree_.protected_ + history.ghosts_.tokens();
         if (history.model_.waiting_tokens() != there) {
             lines_.push_back("history: " + number(history.model_.waiting_tokens()) +
                              " tokens are said to wait, " + number(there) + " are there or ghosts");

@@ -1,5 +1,6 @@
 #include "use_history.hpp"
 
+#include <bit>
 #include <new>
 
 namespace radixkv {
@@ -30,7 +31,7 @@ void UseHistory::add(NodeId id, bool is_early) {
         ++asked;
         if (!ghosts_.take(hash, ghost)) continue;
         ++came_back;
-        model_.reuse(ghost.used, ghost.kind, ghost_every_, model_.turn() + is_early - ghost.used);
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.turn() + is_early - ghost.used);
     }
     // Known by half: as good as used before.
     seen_[id] = {hash, model_.turn(), came_back > 0 && 2 * came_back >= asked};
@@ -43,7 +44,7 @@ void UseHistory::trim(NodeId id, uint32_t keep) {
     uint32_t at = node.end(), to = node.start + keep;
     model_.remove(seen.used, kind(id), at - to);
     while (at > to) {
-        if (at % ghost_every_ == 0) add_ghost({seen.hash, seen.used, kind(id)});
+        if (at % ghost_every_ == 0) add_ghost({seen.hash, seen.used, kind(id), ghost_every_});
         uint32_t next = std::max(to, (at - 1) / ghost_every_ * ghost_every_);
         seen.hash = prefix_hash::take(seen.hash, node.tokens() + (next - node.start), at - next);
         at = next;
@@ -58,30 +59,38 @@ void UseHistory::add_ghost(const Ghost& ghost) {
         return;
     }
     Ghost same;
-    if (ghosts_.take(ghost.hash, same)) model_.give_up(same.used, same.kind, ghost_every_);
+    if (ghosts_.take(ghost.hash, same)) model_.give_up(same.used, same.kind, same.tokens);
     ghosts_.add(ghost);
-    model_.add(ghost.used, ghost.kind, ghost_every_);
+    model_.add(ghost.used, ghost.kind, ghost.tokens);
+}
+
+void UseHistory::begin_eviction(uint64_t size) {
+    model_.refresh(size);
+    uint64_t fewer = std::bit_floor(std::max<uint64_t>(size / SIZE_OF_MOST_GHOSTS, 1));
+    ghost_every_ = most_ghosts_every_ * static_cast<uint32_t>(fewer);
 }
 
 void UseHistory::end_eviction(uint64_t size) {
-    while (ghosts_.size() * ghost_every_ > GHOSTS_PER_TOKEN * size) {
+    while (ghosts_.tokens() > GHOST_TOKENS_PER_TOKEN * size) {
         Ghost oldest = ghosts_.take_oldest();
-        model_.give_up(oldest.used, oldest.kind, ghost_every_);
+        model_.give_up(oldest.used, oldest.kind, oldest.tokens);
     }
 }
 
 std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
-    std::vector<uint64_t> out;
+    std::vector<uint64_t> out{ghost_every_};
     for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].uses});
     model_.save(out);
     ghosts_.each([&](const Ghost& ghost) {
-        out.insert(out.end(), {ghost.hash.low, ghost.hash.high, ghost.used, ghost.kind});
+        PrefixHash hash = ghost.hash;
+        out.insert(out.end(), {hash.low, hash.high, ghost.used, ghost.kind, ghost.tokens});
     });
     return out;
 }
 
 void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) {
     const uint64_t* in = state.data();
+    ghost_every_ = static_cast<uint32_t>(*in++);
     for (NodeId id : nodes) {
         const Node& node = nodes_[id];
         PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
@@ -89,15 +98,16 @@ void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<Node
         in += 2;
     }
     in = model_.load(in);
-    for (ghosts_.clear(); in != state.data() + state.size(); in += 4) {
+    for (ghosts_.clear(); in != state.data() + state.size(); in += 5) {
         PrefixHash hash{static_cast<uint32_t>(in[0]), static_cast<uint32_t>(in[1])};
-        ghosts_.add({hash, in[2], static_cast<uint32_t>(in[3])});
+        ghosts_.add({hash, in[2], static_cast<uint32_t>(in[3]), static_cast<uint32_t>(in[4])});
     }
 }
 
 void UseHistory::clear() {
     model_.clear();
     ghosts_.clear();
+    ghost_every_ = most_ghosts_every_;
     std::vector<Seen>().swap(seen_);
 }
 

@@ -17,7 +17,8 @@ class UseHistory {
   public:
     UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
         : nodes_(nodes),
-          ghost_every_((prefix_hash::STRIDE + page_size - 1) / page_size * page_size),
+          most_ghosts_every_((prefix_hash::STRIDE + page_size - 1) / page_size * page_size),
+          ghost_every_(most_ghosts_every_),
           ghosts_(seed) {}
 
     // The turn of the node's last use.
@@ -55,7 +56,8 @@ class UseHistory {
     // The node is about to lose its tokens from `keep` on.
     void trim(NodeId id, uint32_t keep);
 
-    void begin_eviction(uint64_t size) { model_.refresh(size); }
+    // Of a tree of `size` tokens.
+    void begin_eviction(uint64_t size);
     void end_eviction(uint64_t size);
 
     // The state as numbers, and back; `nodes` are all there are, parents before children.
@@ -67,7 +69,8 @@ class UseHistory {
     friend class TreeCheck;
 
   private:
-    static constexpr uint64_t GHOSTS_PER_TOKEN = 4;
+    static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
+    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 65536;
 
     struct Seen {
         PrefixHash hash;  // of the path to its end
@@ -79,7 +82,8 @@ class UseHistory {
     void add_ghost(const Ghost& ghost);
 
     Arena& nodes_;
-    const uint32_t ghost_every_;  // tokens for which one ghost stands
+    const uint32_t most_ghosts_every_;
+    uint32_t ghost_every_;  // tokens for which one more ghost stands
     ReuseModel model_;
     Ghosts ghosts_;
     std::vector<Seen> seen_;

@@ -10,11 +10,12 @@ seven times or more) and group of ages, `ReuseModel` knows how many tokens came 
 many of them were used then: the chance of a use at each age. Kinds of which little is known share
 what is known of all, and at first a guess by which older is worse, as under LRU.
 
-**Ghosts.** What is evicted is watched on: its prefix hashes at every 128th token, with its kind and
-last use. A prompt that brings such a prefix back counts as a use at that age, a hit that more
-room would have given; without it nobody could learn that what is evicted was worth keeping. A leaf
-that consists of ghosts for a half is of the kind used once. Ghosts stand for at most four times as
-many tokens as are cached (about two bytes a cached token) and go first in, first out.
+**Ghosts.** What is evicted is watched on: hashes of its prefixes, one at every 128th token (every
+256th from 131,072 cached tokens on, and so forth), with its kind and last use. A prompt that brings
+such a prefix back counts as a use at that age, a hit that more room would have given; without it
+nobody could learn that what is evicted was worth keeping. A leaf of which a half was ghosts is of
+the kind used once. Ghosts stand for at most four times as many tokens as are cached, and go first
+in, first out: about two bytes a cached token, and never more than half a megabyte.
 
 **Worth.** From the chances follows, for a token of some kind and age, the best rate of hits a turn
 that keeping it can reach: expected uses until some later age at which one gives up, over the turns
@@ -45,13 +46,18 @@ from radixkv.tree.prefix_hash import STRIDE, extend_hash, shorten_hash
 from radixkv.tree.reuse_model import ReuseModel
 
 _GHOST_TOKENS_PER_TOKEN = 4
+_SIZE_OF_MOST_GHOSTS = 65_536
 
 
 class Ghost(NamedTuple):
-    """What was known of the last token of a prefix that was evicted."""
+    """What was known of the last token of a prefix that was evicted.
+
+    tokens: for how many it stands.
+    """
 
     used: int
     kind: int
+    tokens: int
 
 
 class UseHistory:
@@ -60,12 +66,9 @@ class UseHistory:
     def __init__(self, page_size: int) -> None:
         self.model = ReuseModel()
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
-        self._every = -(-STRIDE // page_size) * page_size  # tokens for which one ghost stands
-
-    @property
-    def ghost_tokens(self) -> int:
-        """Tokens for which there are ghosts."""
-        return len(self._ghosts) * self._every
+        self.ghost_tokens = 0  # for which all of them stand
+        self._most_every = -(-STRIDE // page_size) * page_size
+        self._every = self._most_every  # tokens for which one more ghost stands
 
     def order_key(self, node: Node) -> tuple[int, int, int]:
         """What is worth least comes first; see the module."""
@@ -101,10 +104,10 @@ class UseHistory:
             if end % self._every:
                 continue
             asked += 1
-            ghost = self._ghosts.pop(leaf.hash, None)
+            ghost = self._take_ghost(leaf.hash)
             if ghost is not None:
                 came_back += 1
-                self.model.reuse(*ghost, self._every, self.model.turn + chunked - ghost.used)
+                self.model.reuse(*ghost, self.model.turn + chunked - ghost.used)
         leaf.uses = int(came_back > 0 and 2 * came_back >= asked)
         self.model.add(leaf.used, leaf.kind, len(leaf.slots))
 
@@ -114,7 +117,7 @@ class UseHistory:
         to = node.start + keep
         for end in reversed(self._cuts(to, node.end)):
             if end % self._every == 0:
-                self._add_ghost(node.hash, Ghost(node.used, node.kind))
+                self._add_ghost(node.hash, Ghost(node.used, node.kind, self._every))
             at = max(to, (end - 1) // self._every * self._every)
             node.hash = shorten_hash(node.hash, node.codes[at - node.start : end - node.start])
 
@@ -123,21 +126,33 @@ class UseHistory:
         first = (start // self._every + 1) * self._every
         return [*range(first, end, self._every), end]
 
+    def _take_ghost(self, hash: int) -> Ghost | None:
+        ghost = self._ghosts.pop(hash, None)
+        if ghost is not None:
+            self.ghost_tokens -= ghost.tokens
+        return ghost
+
     def _add_ghost(self, hash: int, ghost: Ghost) -> None:
-        same = self._ghosts.pop(hash, None)
+        same = self._take_ghost(hash)
         if same is not None:
-            self.model.give_up(*same, self._every)
+            self.model.give_up(*same)
         self._ghosts[hash] = ghost
-        self.model.add(*ghost, self._every)
+        self.ghost_tokens += ghost.tokens
+        self.model.add(*ghost)
 
     def begin_eviction(self, size: int) -> None:
         """Of a tree of `size` tokens."""
         self.model.refresh(size)
+        fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
+        self._every = self._most_every * fewer
 
     def end_eviction(self, size: int) -> None:
         """`size` tokens are left."""
         while self.ghost_tokens > _GHOST_TOKENS_PER_TOKEN * size:
-            self.model.give_up(*self._ghosts.popitem(last=False)[1], self._every)
+            oldest = next(iter(self._ghosts))
+            ghost = self._take_ghost(oldest)
+            assert ghost is not None
+            self.model.give_up(*ghost)
 
 
 def hash_space(namespace: Namespace) -> int:
