@@ -34,7 +34,8 @@ void Tree::start_path(NodeId id) {
     std::reverse(path.begin(), path.end());
 }
 
-void Tree::copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+void Tree::copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+                      int32_t* out) const {
     auto copy = [&](const Node& node) {
         uint32_t end = std::min(node.end(), to);
         if (end <= from) return;
@@ -51,7 +52,7 @@ void Tree::touch(NodeId id) {
     order_.touch(id);
 }
 
-void Tree::touch_path() {
+void Tree::touch(const std::vector<NodeId>& path) {
     for (size_t i = path.size(); i-- > 0;) touch(path[i]);
 }
 

@@ -82,11 +82,16 @@ class Tree {
     // The nodes of the last descent, or of the last insert.
     std::vector<NodeId> path;
 
-    // The slots of the last descent's tokens `from` to `to`; the last of them may be in `partial`.
-    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const;
+    // The slots of the tokens `from` to `to` on a path; the last of them may be in `partial`.
+    void copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+                    int32_t* out) const;
+    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+        copy_slots(path, partial, from, to, out);
+    }
 
-    // `path` becomes the newest there is.
-    void touch_path();
+    // A path becomes the newest there is.
+    void touch(const std::vector<NodeId>& path);
+    void touch_path() { touch(path); }
 
     // ---- locks ----
 

@@ -37,7 +37,7 @@ from radixkv.tree.integrity import check_tree
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
 from radixkv.tree.policies import get_policy
-from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_slots, as_token_ids
+from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_prompts, as_slots, as_token_ids
 
 
 class PythonHandle(Handle):
@@ -94,9 +94,14 @@ class PythonRadixTree(RadixTree):
     ) -> int:
         return self._walk_down(self._encode(token_ids, content), namespace)[2]
 
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        check_namespace(namespace)
+        return [self.match_prefix(key, namespace) for key in as_prompts(prompts)]
+
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
-        keys = [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(prompts)]
-        return [self._walk_down(key, namespace)[2] for key in keys]
+        return [self._walk_down(key, namespace)[2] for key in as_prompts(prompts)]
 
     def _encode(self, token_ids: TokenIds, content: Content, *, intern: bool = False) -> Int32Array:
         return self._content.encode(as_token_ids(token_ids), content, intern=intern)
