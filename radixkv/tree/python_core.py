@@ -111,13 +111,17 @@ class PythonRadixTree(RadixTree):
         return key[: self.page_size * 4]
 
     def _walk_down(
-        self, codes: Int32Array, namespace: Namespace
+        self, codes: Int32Array, namespace: Namespace, known: Node | None = None
     ) -> tuple[list[Node], Node | None, int]:
-        """The nodes matched whole, the one matched in part, and the tokens matched."""
+        """The nodes matched whole, the one matched in part, and the tokens matched.
+
+        known: the node where a beginning ends that is not looked at.
+        """
         check_namespace(namespace)
-        key, page, at = codes.tobytes(), self.page_size * 4, 0
-        path: list[Node] = []
-        node: Node | None = self._roots.get(namespace)
+        key, page = codes.tobytes(), self.page_size * 4
+        path = path_to(known) if known is not None else []
+        node = known or self._roots.get(namespace)
+        at = known.end * 4 if known is not None else 0
         while node is not None and at + page <= len(key):
             node = node.children.get(key[at : at + page])
             if node is None:
@@ -221,12 +225,12 @@ class PythonRadixTree(RadixTree):
     ) -> InsertResult:
         check_namespace(namespace)
         priority = as_int(priority, "priority")
-        known = self._check_known(after, namespace)
+        known, last_known = self._check_known(after, namespace)
         tokens, own_slots = as_token_ids(token_ids), as_slots(slots)
         _check_lengths(known, len(tokens), len(own_slots))
         key = self._content.encode(tokens, content, intern=True)
         key = key[: len(key) - len(key) % self.page_size]
-        path, partial, length = self._walk_down(key, namespace)
+        path, partial, length = self._walk_down(key, namespace, last_known)
         found = slots_on(path, partial, length)[known:]
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
@@ -239,16 +243,16 @@ class PythonRadixTree(RadixTree):
         self._touch_inserted(path, priority, hit=not chunked)
         return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
 
-    def _check_known(self, after: Handle | None, namespace: Namespace) -> int:
-        """How many tokens the caller vouches for; refuses a handle that proves nothing."""
+    def _check_known(self, after: Handle | None, namespace: Namespace) -> tuple[int, Node | None]:
+        """The tokens that the caller vouches for; refuses a handle that proves nothing."""
         if after is None:
-            return 0
+            return 0, None
         own, node = self._resolve(after)
         if not own._locks:
             raise NotLockedError("after is not locked; inc_lock_ref comes first")
         if node is not None and root_of(node) is not self._roots.get(namespace):
             raise InvalidArgumentError("after is of another namespace")
-        return own.length
+        return own.length, node
 
     def _add_leaf(
         self, path: list[Node], namespace: Namespace, codes: Int32Array, slots: Int32Array

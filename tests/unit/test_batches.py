@@ -25,7 +25,7 @@ FORMS = {
     "array q": lambda ids: array("q", ids),
     "memoryview": lambda ids: memoryview(array("i", ids)),
 }
-KEYS = ([1, 2, 3, 4], [1, 2, 7], [1, 2, 3, 9], [5], [], [1, 2, 3, 4, 5])
+KEYS: list[list[int]] = [[1, 2, 3, 4], [1, 2, 7], [1, 2, 3, 9], [5], [], [1, 2, 3, 4, 5]]
 
 
 def grown(core, keys=KEYS):
