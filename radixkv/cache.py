@@ -26,6 +26,7 @@ from radixkv.events import EventLog
 from radixkv.integrity import check_cache
 from radixkv.ledger import Fence
 from radixkv.life import Copies, Forked, KVPool, RequestLife
+from radixkv.loans import Loans
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_up
 from radixkv.request import Request
@@ -106,6 +107,7 @@ class PrefixCache(RequestLife):
         self.events = EventLog()
         self.weight_version = 0
         self.lock = threading.RLock()
+        self.loans = Loans(self)
         tree.track_changes()
 
     # ---- looking ----
@@ -339,22 +341,26 @@ class PrefixCache(RequestLife):
         replace(DEFAULT, weight_version=version)  # checks it
         if version != self.weight_version:
             self.weight_version = version
-            self._forget()
-            self.events.clear()
+            self._begin_epoch()
 
     @_atomic
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
-        Raises LiveRequestsError while requests live. Forced, they go on with the slots they have,
-        which are freed when the last of their readers is done; they publish nothing any more.
+        Raises LiveRequestsError while requests live or pins are held. Forced, they go on with the
+        slots they have, which are freed when the last of their readers is done; they publish
+        nothing any more.
         """
-        if self._live and not force:
+        live, pins = len(self._live), sum(pin.handle is not None for pin in self.loans.pins)
+        if not force and (live or pins):
+            held = f"{live} live requests" + (f" and {pins} pins" if pins else "")
             raise LiveRequestsError(
-                f"{len(self._live)} live requests hold the cache; finish them or force",
-                live_requests=len(self._live),
+                f"{held} hold the cache; finish them or force", live_requests=live, pins=pins
             )
-        self._forget()
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self._forget(self.loans.forget())
         self.events.clear()
 
     @_atomic
@@ -368,10 +374,10 @@ class PrefixCache(RequestLife):
         return CacheStats(
             num_slots=self.num_slots,
             free=self._ledger.free_size,
-            allocated=len(self._private_slots()),
+            allocated=len(self._private_slots()) + self.loans.num_loaned,
             evictable=self.tree.evictable_size,
             protected=self.tree.protected_size,
-            waiting=self._ledger.waiting_size,
+            waiting=self._ledger.waiting_size + self.loans.aside_size,
             num_nodes=self.tree.num_nodes,
             live_requests=len(self._live),
             epoch=self.events.epoch,

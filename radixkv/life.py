@@ -3,6 +3,7 @@
 `PrefixCache` says who may make a move, checks the arguments and puts its lock around it.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -265,11 +266,16 @@ class RequestLife:
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self._evict(self.tree.total_size - self.max_cached_tokens, fence)
 
-    def _forget(self) -> None:
-        """Drop the tree; what live requests read of it is theirs until the last of them ends."""
+    def _forget(self, read: Iterable[Int32Array] = ()) -> None:
+        """Drop the tree; what live requests read of it is theirs until the last of them ends.
+
+        read: what others than requests read of it, once for each of them.
+        """
         slots = self.tree.reset()
         self._generation += 1
         readers = np.zeros_like(self._ledger.sharers)
+        for slots_read in read:
+            readers[slots_read] += 1
         for request in self._live.values():
             readers[request.table[: request.shared]] += 1
             request.handle, request.shared = None, 0

@@ -10,6 +10,7 @@ from typer.core import TyperGroup
 import radixkv
 from radixkv.cli.demo import demo
 from radixkv.cli.doctor import doctor
+from radixkv.cli.lab import lab
 from radixkv.cli.match import match
 from radixkv.cli.plan import plan
 from radixkv.cli.serve import serve
@@ -37,6 +38,7 @@ app = typer.Typer(
 )
 for command in (serve, match, stats, plan, demo, doctor):
     app.command()(command)
+app.add_typer(lab, name="lab")
 
 
 def _print_version(wanted: bool) -> None:

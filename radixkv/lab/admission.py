@@ -1,0 +1,85 @@
+"""Who is admitted next of the requests that wait.
+
+arrival        first come, first served
+longest-match  whoever has most of its prompt cached; no one is passed over for ever
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import TypeAlias
+
+from radixkv.arguments import at_least
+from radixkv.errors import InvalidArgumentError
+from radixkv.lab.requests import Request, RequestLog
+from radixkv.tree import Namespace
+from radixkv.tree.tokens import Int32Array
+
+Arrived: TypeAlias = tuple[int, Request]
+Probe: TypeAlias = Callable[[Int32Array, Namespace], int]
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """waiting: requests among which to choose. patience: how often one is passed over at most."""
+
+    waiting: int = 1
+    patience: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(1, waiting=self.waiting)
+        at_least(0, patience=self.patience)
+
+
+ADMISSIONS = {"arrival": Admission(), "longest-match": Admission(waiting=64, patience=256)}
+
+
+def admission_named(name: str) -> Admission:
+    """The admission of that name. Raises InvalidArgumentError."""
+    if name not in ADMISSIONS:
+        raise InvalidArgumentError(
+            f"admission is {name!r}; it takes one of {', '.join(ADMISSIONS)}", admission=name
+        )
+    return ADMISSIONS[name]
+
+
+@dataclass(slots=True)
+class _Waiting:
+    arrival: int
+    request: Request
+    passed_over: int = 0
+
+
+def in_admission_order(log: RequestLog, how: Admission, probe: Probe) -> Iterator[Arrived]:
+    """The requests with their places in `log`, in the order in which they are admitted.
+
+    The queue holds the next `waiting` requests of the log. A request is a candidate when none of
+    its session waits before it, since it may need that one's answer. `probe` says how many tokens
+    of a prompt are cached; it is asked anew before each admission.
+    """
+    arriving = enumerate(log)
+    if how.waiting == 1:
+        yield from arriving
+        return
+    queue: list[_Waiting] = []
+    while True:
+        queue += [_Waiting(*each) for each in islice(arriving, how.waiting - len(queue))]
+        if not queue:
+            return
+        chosen = _choose(queue, how.patience, probe)
+        queue.remove(chosen)
+        yield chosen.arrival, chosen.request
+
+
+def _choose(queue: list[_Waiting], patience: int, probe: Probe) -> _Waiting:
+    first_of_session: dict[str, _Waiting] = {}
+    for each in queue:
+        first_of_session.setdefault(each.request.session, each)
+    candidates = first_of_session.values()
+    overdue = next((each for each in candidates if each.passed_over >= patience), None)
+    if overdue is not None:
+        return overdue
+    chosen = max(candidates, key=lambda each: probe(each.request.token_ids, each.request.namespace))
+    for each in candidates:
+        each.passed_over += each.arrival < chosen.arrival
+    return chosen

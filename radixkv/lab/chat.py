@@ -1,0 +1,124 @@
+"""Chats as the text that a model reads, by its chat template."""
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.lab import fields
+from radixkv.lab.fields import FieldError, Row
+from radixkv.lab.records import chat_of
+
+# What stands in for a template where the model brings none: ChatML, tools as a system message.
+CHATML = """\
+{%- if tools %}<|im_start|>system
+{% for tool in tools %}{{ tool | tojson }}
+{% endfor %}<|im_end|>
+{% endif -%}
+{%- for message in messages %}<|im_start|>{{ message.role }}
+{% if message.content %}{{ message.content }}{% endif -%}
+{% for call in message.tool_calls or [] %}{{ call | tojson }}{% endfor %}<|im_end|>
+{% endfor %}<|im_start|>assistant{{ "\n" }}"""
+
+
+def renderer(template: str) -> Callable[[Row], str]:
+    """Turns a line of a chat log into its prompt; raises FieldError for what is no chat.
+
+    Raises InvalidArgumentError for a template that is none.
+    """
+    compiled = _compile(template)
+
+    def render(row: Row) -> str:
+        chat = chat_of(row)
+        messages = [_message(at, each) for at, each in enumerate(_list_of(chat, "messages"))]
+        # Templates that write today's date get the request's, so that a log reads the same always.
+        moment = datetime.fromtimestamp(fields.seconds(row, _time_of(row)) or 0, UTC)
+        try:
+            text: str = compiled.render(
+                messages=messages,
+                tools=chat.get("tools"),
+                add_generation_prompt=True,
+                strftime_now=moment.strftime,
+                bos_token="",
+                eos_token="",
+            )
+        except Exception as error:  # a template may raise anything
+            raise FieldError("messages", f"messages: the chat template says: {error}") from None
+        return text
+
+    return render
+
+
+def find_template(tokenizer: str | Path | None) -> str | None:
+    """The chat template beside a tokenizer file, or None."""
+    if tokenizer is None:
+        return None
+    path = Path(tokenizer)
+    folder = path if path.is_dir() else path.parent
+    alone = folder / "chat_template.jinja"
+    if alone.is_file():
+        return alone.read_text("utf-8")
+    config = folder / "tokenizer_config.json"
+    found = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None
+    return found if isinstance(found, str) else None
+
+
+def _compile(template: str) -> Any:
+    try:
+        from jinja2 import TemplateError
+        from jinja2.ext import loopcontrols
+        from jinja2.sandbox import ImmutableSandboxedEnvironment
+    except ImportError:
+        raise BackendUnavailableError(
+            "chat logs need jinja2: pip install 'radixkv[lab]'", package="jinja2"
+        ) from None
+    environment = ImmutableSandboxedEnvironment(
+        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
+    )
+    environment.globals["raise_exception"] = _raise
+    environment.filters["tojson"] = _to_json
+    try:
+        return environment.from_string(template)
+    except TemplateError as error:
+        raise InvalidArgumentError(f"the chat template is none: {error}") from error
+
+
+def _to_json(value: Any, indent: int | None = None) -> str:
+    return json.dumps(value, ensure_ascii=False, indent=indent)
+
+
+def _raise(message: str) -> None:
+    raise ValueError(message)
+
+
+def _time_of(row: Row) -> str | None:
+    return fields.first_of(row, "ts", "timestamp", "created", "created_at")
+
+
+def _list_of(chat: Row, name: str) -> list[Any]:
+    found = chat.get(name)
+    return found if isinstance(found, list) and found else fields.wrong(name, found, "messages")
+
+
+def _message(at: int, message: Any) -> dict[str, Any]:
+    where = f"messages[{at}]"
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        fields.wrong(where, message, 'an object with "role" and "content"')
+    return {**message, "content": _content(f"{where}.content", message.get("content"))}
+
+
+def _content(where: str, content: Any) -> str | None:
+    if isinstance(content, list):
+        return "".join(_part(f"{where}[{at}]", part) for at, part in enumerate(content))
+    if content is not None and not isinstance(content, str):
+        fields.wrong(where, content, "text or a list of parts")
+    return content
+
+
+def _part(where: str, part: Any) -> str:
+    text = part.get("text") if isinstance(part, dict) else None
+    if not isinstance(text, str):
+        fields.wrong(where, part, "a part with text; the lab reads no other content")
+    return text

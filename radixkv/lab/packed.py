@@ -1,0 +1,74 @@
+"""Files that may be packed with xz, gzip or zstandard, read line by line."""
+
+import gzip
+import lzma
+import zlib
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import IO, BinaryIO, cast
+
+from radixkv.errors import BackendUnavailableError, InvalidLogError
+
+_MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
+_BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
+
+
+def read_packed(path: Path) -> bytes:
+    """All that is in the file, unpacked. Raises InvalidLogError."""
+    return b"".join(line for _, line in read_lines(path))
+
+
+def read_lines(
+    path: Path, tell: Callable[[int], object] | None = None
+) -> Iterator[tuple[int, bytes]]:
+    """The lines and their numbers, from 1; `tell` hears how many bytes of the file were read.
+
+    Raises InvalidLogError for what cannot be opened and, after the lines before it, for what cannot
+    be unpacked.
+    """
+    at = 0
+    try:
+        with path.open("rb") as file, _unpacked(file) as lines:
+            for at, line in enumerate(lines, start=1):
+                if tell is not None:
+                    tell(file.tell())
+                yield at, line
+    except FileNotFoundError:
+        raise InvalidLogError(f"{path} is not there", path=str(path)) from None
+    except Exception as error:
+        if not isinstance(error, _BROKEN) and type(error).__name__ != "ZstdError":
+            raise
+        raise _broken(path, at, error) from error
+
+
+def _broken(path: Path, line: int, error: Exception) -> InvalidLogError:
+    if isinstance(error, EOFError):
+        what = f"the file is cut: its packed data ends inside line {line + 1}"
+    else:
+        what = f"it cannot be read after line {line}: {error}"
+    return InvalidLogError(f"{path}: {what}", path=str(path), line=line + 1, is_cut=True)
+
+
+def _unpacked(file: BinaryIO) -> IO[bytes]:
+    start = file.read(6)
+    file.seek(0)
+    kind = next((kind for magic, kind in _MAGIC.items() if start.startswith(magic)), None)
+    if kind == "xz":
+        return lzma.open(file)
+    if kind == "gz":
+        return cast(IO[bytes], gzip.open(file))
+    return _open_zst(file) if kind == "zst" else file
+
+
+def _open_zst(file: BinaryIO) -> IO[bytes]:
+    try:
+        from compression import zstd  # Python 3.14
+    except ImportError:
+        try:
+            from backports import zstd
+        except ImportError:
+            raise BackendUnavailableError(
+                "a .zst file needs backports.zstd: pip install 'radixkv[lab]'",
+                package="backports.zstd",
+            ) from None
+    return cast(IO[bytes], zstd.open(file))

@@ -1,0 +1,105 @@
+"""The rows of a log's file, JSON objects or CSV, each checked where it stands."""
+
+import csv
+import json
+from collections.abc import Callable, Iterator
+from itertools import chain
+from pathlib import Path
+from typing import TypeAlias
+
+from radixkv.errors import InvalidLogError
+from radixkv.lab.fields import FieldError, Row
+from radixkv.lab.packed import read_lines
+from radixkv.lab.records import LENGTH_COLUMNS
+
+Line: TypeAlias = tuple[int, bytes]
+Tell: TypeAlias = Callable[[int], object]
+_SHOWN_BAD = 5
+_BOM = b"\xef\xbb\xbf"
+
+
+class Rows:
+    """The rows of a file with the numbers of their lines; blank lines are none.
+
+    skip_bad: bad rows are counted and left out, and the part of a cut file that is there is all.
+    tell: hears how many bytes of the file were read so far.
+    """
+
+    def __init__(self, path: Path, *, skip_bad: bool, tell: Tell | None) -> None:
+        self.path, self._skip_bad, self._tell = path, skip_bad, tell
+        self.skipped, self.is_cut = 0, False
+        self.first_bad: list[str] = []
+        self._lines = self._read()
+        first = next(self._lines, None)
+        self._header = _csv_header(first[1]) if first else None
+        if first and self._header is None:
+            self._lines = chain([first], self._lines)
+
+    @property
+    def is_csv(self) -> bool:
+        return self._header is not None
+
+    def __iter__(self) -> Iterator[tuple[int, Row]]:
+        for line, content in self._lines:
+            try:
+                yield line, self._row(content)
+            except FieldError as error:
+                self.bad(line, error)
+
+    def bad(self, line: int, error: FieldError) -> None:
+        """The row of this line cannot be read: raises InvalidLogError, or counts it."""
+        message = f"line {line}: {error.problem}"
+        if not self._skip_bad:
+            raise InvalidLogError(
+                f"{self.path}, {message}", path=str(self.path), line=line, field=error.field
+            )
+        self.skipped += 1
+        if len(self.first_bad) < _SHOWN_BAD:
+            self.first_bad.append(message)
+
+    def _read(self) -> Iterator[Line]:
+        try:
+            for line, content in read_lines(self.path, self._tell):
+                if content := content.removeprefix(_BOM).strip():
+                    yield line, content
+        except InvalidLogError as error:
+            if not self._skip_bad or "line" not in error.details:
+                raise
+            self.is_cut = True
+
+    def _row(self, content: bytes) -> Row:
+        return _json_row(content) if self._header is None else _csv_row(self._header, content)
+
+
+def _json_row(content: bytes) -> Row:
+    try:
+        row = json.loads(content)
+    except (ValueError, RecursionError) as error:
+        raise FieldError("", f"it is no JSON object: {error}") from None
+    if not isinstance(row, dict):
+        raise FieldError("", f"it is a JSON {type(row).__name__}; it takes an object")
+    return row
+
+
+def _csv_header(content: bytes) -> list[str] | None:
+    if content.startswith(b"{"):
+        return None
+    try:
+        names = [name.strip() for name in _cells(content)]
+    except FieldError:
+        return None
+    return names if set(names) & set(LENGTH_COLUMNS) else None
+
+
+def _csv_row(header: list[str], content: bytes) -> Row:
+    cells = _cells(content)
+    if len(cells) != len(header):
+        raise FieldError("", f"it has {len(cells)} cells; the header has {len(header)}")
+    return dict(zip(header, cells, strict=True))
+
+
+def _cells(content: bytes) -> list[str]:
+    try:
+        return next(csv.reader([content.decode()]), [])
+    except (UnicodeDecodeError, csv.Error) as error:
+        raise FieldError("", f"it is no line of a CSV: {error}") from None

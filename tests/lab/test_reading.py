@@ -1,0 +1,388 @@
+"""Logs of every format, packed in every way, whole and broken."""
+
+import gzip
+import hashlib
+import json
+import lzma
+
+import numpy as np
+import pytest
+from backports import zstd
+from tokenizers import AddedToken, Tokenizer
+from tokenizers.models import WordLevel
+from tokenizers.pre_tokenizers import Whitespace
+
+from radixkv import Namespace
+from radixkv.errors import InvalidArgumentError, InvalidLogError
+from radixkv.lab import reading
+from radixkv.lab.reading import Reading, read_log
+
+BYTES = Reading(tokenizer="bytes")
+
+
+@pytest.fixture
+def write(tmp_path):
+    """A file of these lines: objects as JSON, text and bytes as they are."""
+
+    def write(*lines, name="log.jsonl", pack=bytes):
+        plain = [line if isinstance(line, bytes | str) else json.dumps(line) for line in lines]
+        whole = b"".join(
+            (line if isinstance(line, bytes) else line.encode()) + b"\n" for line in plain
+        )
+        path = tmp_path / name
+        path.write_bytes(pack(whole))
+        return path
+
+    return write
+
+
+def text_of(token_ids):
+    return bytes(token_ids.tolist()).decode()
+
+
+# ---- formats ----
+
+
+def test_text(write):
+    row = {"session": "a", "ts": 2.5, "prompt": "hé", "outputs": ["x", "yz"]}
+    log = read_log(write(row, {"prompt": "b"}), BYTES)
+    first, second = log
+    assert (first.id, first.session, first.turn, first.ts) == (0, "a", 0, 2.5)
+    assert (first.token_ids.dtype, text_of(first.token_ids)) == (np.int32, "hé")
+    assert [*map(text_of, first.outputs)] == ["x", "yz"]
+    assert (second.session, second.ts, second.outputs) == ("request 1", None, ())
+    assert log.about.format == "text"
+    assert (log.lengths.tolist(), log.output_lengths.tolist()) == ([3, 1], [1, 0])
+
+
+def test_turns_count_within_a_session(write):
+    log = read_log(write(*({"prompt": "p", "session": s} for s in ["a", "b", "a", None])), BYTES)
+    assert [(request.session, request.turn) for request in log] == [
+        ("a", 0), ("b", 0), ("a", 1), ("request 3", 0)
+    ]  # fmt: skip
+    assert log.sessions.tolist() == [0, 1, 0, 2]
+
+
+@pytest.mark.parametrize("field", ["prompt", "token_ids", "prompt_token_ids", "input_ids"])
+def test_token_ids(write, field):
+    log = read_log(write({field: [5, 6], "outputs": [[7], []]}, {field: [8], "outputs": [9]}))
+    assert log.about.format == "ids"
+    assert log[0].token_ids.tolist() == [5, 6]
+    assert [output.tolist() for output in log[0].outputs] == [[7], []]
+    assert [output.tolist() for output in log[1].outputs] == [[9]]
+
+
+def test_blocks(write):
+    rows = [
+        {"timestamp": 1500, "input_length": 1030, "output_length": 3, "hash_ids": [2**60, 7, 9]},
+        {"timestamp": 2000, "input_length": 512, "output_length": 0, "hash_ids": [2**60]},
+    ]
+    log = read_log(write(*rows))
+    first, second = log
+    assert log.about.format == "blocks"
+    assert (first.length, second.length, first.ts) == (1030, 512, 1.5)
+    # The last block takes a whole block's room.
+    assert (len(first.token_ids), first.padding) == (1536, 506)
+    assert [len(set(part.tolist())) for part in np.split(first.token_ids, 3)] == [1, 1, 1]
+    assert len(set(first.token_ids.tolist())) == 3
+    assert np.array_equal(second.token_ids, first.token_ids[:512])
+    assert len(first.outputs[0]) == 3
+    assert not set(first.outputs[0].tolist()) & set(first.token_ids.tolist())
+
+
+def test_a_block_shorter_than_a_block(write):
+    log = read_log(
+        write({"input_length": 3, "hash_ids": [4]}, {"input_length": 5, "hash_ids": [4]})
+    )
+    assert [(request.length, request.padding) for request in log] == [(3, 509), (5, 507)]
+
+
+def test_lengths(write):
+    path = write("TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46.6805900,3,2",
+                 "2023-11-16 18:15:47,4,0", name="log.csv")  # fmt: skip
+    first, second = log = read_log(path)
+    assert log.about.format == "lengths"
+    assert (first.length, len(first.outputs[0]), second.length, second.outputs) == (3, 2, 4, ())
+    assert second.ts - first.ts == pytest.approx(0.31941)
+    assert first.token_ids[0] != second.token_ids[0]  # nothing is known to be shared
+
+
+CHAT = {
+    "messages": [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": [{"type": "text", "text": "Hi"}]},
+    ]
+}
+
+
+def test_chats_in_chatml_where_there_is_no_template(write):
+    log = read_log(write(CHAT | {"response": {"choices": [{"message": {"content": "Yo"}}]}}), BYTES)
+    assert log.about.format == "chat"
+    assert text_of(log[0].token_ids) == (
+        "<|im_start|>system\nBe brief.<|im_end|>\n"
+        "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n"
+    )
+    assert text_of(log[0].outputs[0]) == "Yo"
+
+
+def test_chats_as_a_batch_file_has_them(write):
+    tool = {"type": "function", "function": {"name": "look"}}
+    log = read_log(write({"custom_id": "1", "body": CHAT | {"tools": [tool]}}), BYTES)
+    assert text_of(log[0].token_ids).startswith('<|im_start|>system\n{"type": "function"')
+
+
+def test_the_chat_template_beside_the_tokenizer(write, tmp_path):
+    words = Tokenizer(WordLevel({"[UNK]": 0, "user": 1, "Hi": 2, "there": 3}, unk_token="[UNK]"))
+    words.pre_tokenizer = Whitespace()
+    words.add_special_tokens([AddedToken("<s>", special=True)])
+    words.save(str(tmp_path / "tokenizer.json"))
+    template = "<s>{% for m in messages %}{{ m.role }} {{ m.content }}{% endfor %}"
+    config = tmp_path / "tokenizer_config.json"
+    config.write_text(json.dumps({"chat_template": template}))
+    path = write({"messages": [{"role": "user", "content": "Hi there"}]})
+    log = read_log(path, Reading(tokenizer=tmp_path))
+    assert log[0].token_ids.tolist() == [4, 1, 2, 3]
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ messages[0].content }}")
+    log = read_log(path, Reading(tokenizer=tmp_path, chat_template=own))
+    assert log[0].token_ids.tolist() == [2, 3]
+
+
+def test_a_template_that_writes_the_date_writes_that_of_the_request(write, tmp_path):
+    own = tmp_path / "own.jinja"
+    own.write_text("{{ strftime_now('%Y-%m-%d') }}")
+    path = write(CHAT | {"ts": 86400})
+    log = read_log(path, Reading(tokenizer="bytes", chat_template=own))
+    assert text_of(log[0].token_ids) == "1970-01-02"
+
+
+def test_fields_by_name(write):
+    path = write({"prompt": "a", "meta": {"who": 7, "tenant": True}}, {"prompt": "b", "meta": 1})
+    log = read_log(path, Reading(tokenizer="bytes", session="meta.who", namespace="meta.tenant"))
+    assert [request.session for request in log] == ["7", "request 1"]
+    assert [request.namespace for request in log] == [Namespace(salt="true"), Namespace()]
+
+
+def test_a_tokenizer_that_is_packed(write, tmp_path):
+    words = Tokenizer(WordLevel({"[UNK]": 0, "a": 1}, unk_token="[UNK]"))
+    tokenizer = tmp_path / "tokenizer.json.xz"
+    tokenizer.write_bytes(lzma.compress(words.to_str().encode()))
+    assert read_log(write({"prompt": "a"}), Reading(tokenizer=tokenizer))[0].token_ids.tolist() == [
+        1
+    ]
+
+
+# ---- packing ----
+
+PACKED = [bytes, lzma.compress, gzip.compress, zstd.compress]
+# Not to be packed so well that a file has but one block.
+ROWS = [{"prompt": f"{at} {hashlib.sha512(str(at).encode()).hexdigest()}"} for at in range(3000)]
+
+
+@pytest.mark.parametrize("pack", PACKED)
+def test_packed_logs(write, pack):
+    log = read_log(write(*ROWS, pack=pack), BYTES)
+    assert text_of(log[2999].token_ids) == ROWS[2999]["prompt"]
+
+
+@pytest.mark.parametrize("pack", PACKED[1:])
+def test_a_file_cut_in_the_middle(write, pack):
+    path = write(*ROWS, pack=lambda whole: pack(whole)[: len(pack(whole)) // 2])
+    with pytest.raises(InvalidLogError, match=r"the file is cut: its packed data ends inside line"):
+        read_log(path, BYTES)
+    log = read_log(path, Reading(tokenizer="bytes", skip_bad=True))
+    assert log.about.is_cut
+    assert 0 < len(log) < 3000
+    assert text_of(log[-1].token_ids) == ROWS[len(log) - 1]["prompt"]
+
+
+def test_a_plain_file_cut_in_the_middle_of_a_line(write):
+    path = write(*ROWS[:10], pack=lambda whole: whole[:-10])
+    with pytest.raises(InvalidLogError, match=r"log.jsonl, line 10: it is no JSON object"):
+        read_log(path, BYTES)
+    log = read_log(path, Reading(tokenizer="bytes", skip_bad=True))
+    assert (len(log), log.about.skipped) == (9, 1)
+
+
+@pytest.mark.parametrize("pack", PACKED[1:])
+def test_packed_data_that_is_damaged(write, pack):
+    def damage(whole):
+        packed = bytearray(pack(whole))
+        packed[len(packed) // 2 :] = bytes(len(packed) - len(packed) // 2)
+        return packed
+
+    # What comes out of damaged xz data may look like bad lines first.
+    with pytest.raises(InvalidLogError, match=r"log.jsonl(: |, line )"):
+        read_log(write(*ROWS, pack=damage), BYTES)
+
+
+# ---- bad lines ----
+
+BAD = [
+    (b'{"prompt": "a', "", "it is no JSON object"),
+    (b"[1]", "", "it is a JSON list; it takes an object"),
+    (b'{"prompt": "\xff"}', "", "it is no JSON object"),
+    (b"[" * 100_000, "", "it is no JSON object"),
+    ({"prompt": ""}, "prompt", "prompt is ''; it takes text"),
+    ({"text": "a"}, "prompt", "prompt is missing; it takes text"),
+    ({"prompt": 7}, "prompt", "prompt is 7; it takes text"),
+    ({"prompt": "\ud800"}, "prompt", "half a surrogate pair at 0"),
+    ({"prompt": "a", "outputs": [3]}, "outputs", r"outputs is \[3\]; it takes a list of text"),
+    ({"prompt": "a", "ts": "soon"}, "ts", "ts is 'soon'; it takes seconds"),
+    ({"prompt": "a", "ts": float("nan")}, "ts", "ts is nan; it takes seconds"),
+    ({"prompt": "a", "session": []}, "session", r"session is \[\]; it takes text or a number"),
+]
+
+
+@pytest.mark.parametrize(("line", "field", "message"), BAD)
+def test_a_bad_line_is_named_with_its_field(write, line, field, message):
+    path = write({"prompt": "good"}, "", line, {"prompt": "good too"})
+    with pytest.raises(InvalidLogError, match=rf"log.jsonl, line 3: .*{message}") as caught:
+        read_log(path, BYTES)
+    assert (caught.value.details["line"], caught.value.details["field"]) == (3, field)
+    log = read_log(path, Reading(tokenizer="bytes", skip_bad=True))
+    assert [text_of(request.token_ids) for request in log] == ["good", "good too"]
+    assert (log.about.skipped, log.about.first_bad[0][:8]) == (1, "line 3: ")
+
+
+BLOCK = {"hash_ids": [1], "input_length": 5}
+BAD_OF_FORMATS = [
+    ("ids", {"prompt": [1]}, {"prompt": []}, "at least one token id"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] is -2"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] is 'a'"),
+    ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": 3}, "lists of token ids"),
+    ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length is 0; it takes a whole number"),
+    ("blocks", BLOCK, BLOCK | {"input_length": 600}, "2 hashes for 600 tokens"),
+    ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids is '1'"),
+    ("chat", CHAT, {"messages": []}, r"messages is \[\]"),
+    ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] is .* with \"role\""),
+    ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+     r"messages\[0\].content\[0\] is .* no other content"),
+    ("chat", CHAT, CHAT | {"choices": 3}, "choices is 3"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("format", "good", "bad", "message"), BAD_OF_FORMATS)
+def test_bad_lines_of_other_formats(write, format, good, bad, message):
+    path = write(good, bad)
+    with pytest.raises(InvalidLogError, match=rf"line 2: .*{message}"):
+        read_log(path, BYTES)
+    log = read_log(path, Reading(tokenizer="bytes", skip_bad=True))
+    assert (log.about.format, len(log), log.about.skipped) == (format, 1, 1)
+
+
+def test_a_bad_line_of_a_csv(write):
+    path = write("ContextTokens,GeneratedTokens", "3,2", "4", "x,1", name="log.csv")
+    with pytest.raises(InvalidLogError, match="line 3: it has 1 cells; the header has 2"):
+        read_log(path)
+    log = read_log(path, Reading(skip_bad=True))
+    assert (len(log), log.about.skipped) == (1, 2)
+    assert log.about.first_bad[1].startswith(
+        "line 4: ContextTokens is 'x'; it takes a whole number"
+    )
+
+
+def test_one_line_in_a_hundred_is_broken(write):
+    rows = [b"{broken" if at % 100 == 50 else row for at, row in enumerate(ROWS)]
+    log = read_log(write(*rows), Reading(tokenizer="bytes", skip_bad=True))
+    assert (len(log), log.about.skipped, len(log.about.first_bad)) == (2970, 30, 5)
+    assert "left out 30 bad lines, first line 51: it is no JSON" in log.about.left_out()
+
+
+# ---- what is no log ----
+
+
+def test_an_empty_file(write):
+    with pytest.raises(InvalidLogError, match="it has no line with any of prompt, messages"):
+        read_log(write(), BYTES)
+    with pytest.raises(InvalidLogError, match="it has no line"):
+        read_log(write(), Reading(skip_bad=True))
+
+
+def test_a_file_of_bad_lines_alone(write):
+    with pytest.raises(InvalidLogError, match=r"has no request \(2 bad lines\)"):
+        read_log(write(b"{", b"{"), Reading(format="text", tokenizer="bytes", skip_bad=True))
+
+
+def test_what_is_not_there(tmp_path):
+    with pytest.raises(InvalidLogError, match="is no file"):
+        read_log(tmp_path / "none.jsonl")
+    with pytest.raises(InvalidLogError, match="is no file"):
+        read_log(tmp_path)
+
+
+def test_a_log_of_something_else(write):
+    with pytest.raises(InvalidLogError, match="line 1 has none of prompt, messages, token_ids"):
+        read_log(write({"question": "a"}))
+
+
+def test_text_needs_a_tokenizer(write, tmp_path):
+    with pytest.raises(InvalidArgumentError, match="has text; give a tokenizer"):
+        read_log(write({"prompt": "a"}))
+    with pytest.raises(InvalidArgumentError, match="is not there"):
+        read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
+    with pytest.raises(InvalidArgumentError, match="is no tokenizer"):
+        read_log(write({"prompt": "a"}), Reading(tokenizer=write("{}", name="other.json")))
+
+
+def test_a_format_that_is_none():
+    with pytest.raises(InvalidArgumentError, match="format is 'xml'; it takes one of text, ids"):
+        Reading(format="xml")
+
+
+def test_a_chat_template_that_is_none(write, tmp_path):
+    broken = tmp_path / "broken.jinja"
+    broken.write_text("{% if %}")
+    with pytest.raises(InvalidArgumentError, match="the chat template is none"):
+        read_log(write(CHAT), Reading(tokenizer="bytes", chat_template=broken))
+
+
+# ---- what is kept ----
+
+
+def test_a_log_is_tokenized_once_for_its_content(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
+    heard = []
+    first = read_log(write({"prompt": "a"}), BYTES, tell=heard.append)
+    assert heard
+    heard.clear()
+    again = read_log(write({"prompt": "a"}, name="other name"), BYTES, tell=heard.append)
+    assert (heard, again.folder) == ([], first.folder)
+    other = read_log(write({"prompt": "b"}), BYTES, tell=heard.append)
+    assert heard
+    assert other.folder != first.folder
+
+
+def test_a_log_that_cannot_be_read_leaves_nothing_behind(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
+    with pytest.raises(InvalidLogError):
+        read_log(write(*ROWS, b"{"), BYTES)
+    assert [*reading.cache_folder().iterdir()] == []
+
+
+def test_a_damaged_copy_is_told(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
+    path = write({"prompt": "a"})
+    (read_log(path, BYTES).folder / "index.npz").write_bytes(b"")
+    with pytest.raises(InvalidLogError, match=r"holds no tokenized log .*; remove it"):
+        read_log(path, BYTES)
+
+
+def test_a_log_can_go_to_another_process(write):
+    import pickle
+
+    log = read_log(write({"prompt": "abc"}), BYTES)
+    assert text_of(pickle.loads(pickle.dumps(log))[0].token_ids) == "abc"
+
+
+# ---- large ----
+
+
+def test_a_prompt_of_a_million_tokens(write):
+    log = read_log(write({"prompt": "word " * 200_000}), BYTES)
+    assert log.lengths.tolist() == [1_000_000]
+
+
+def test_a_hundred_thousand_sessions(write):
+    log = read_log(write(*({"prompt": [at], "session": str(at)} for at in range(100_000))))
+    assert (len(log), int(log.sessions[-1]), log[99_999].session) == (100_000, 99_999, "99999")

@@ -1,0 +1,34 @@
+"""Replays of published traces give the published hit rates, to 0.1 points."""
+
+import pytest
+
+from radixkv.lab.replay import Setting, replay
+from radixkv.lab.requests import in_order
+
+# trace, order, capacity, outputs, percent at page sizes 1, 16, 64 and 512
+PUBLISHED = [
+    ("mtbench101", "file", None, False, [45.9, 40.6, 28.7, 0.4]),
+    ("mtbench101", "file", None, True, [80.1, 74.4]),
+    ("mtbench101", "file", 4_096, False, [45.6, 40.5, 28.6, 0.4]),
+    ("mtbench_judge", "interleave-16", 65_536, False, [16.4, 15.6, 14.7, 0.7]),
+    ("lmcache_magagent", "interleave-16", 4_096, False, [3.4, 3.2, 2.6, 0.2]),
+    ("lmcache_magagent", "interleave-16", 65_536, False, [81.4, 81.2, 80.2, 72.9]),
+    ("lmcache_magagent", "file", 16_384, False, [75.5, 75.2, 74.1, 64.8]),
+    ("hotpot_react", "interleave-16", 4_096, False, [84.4, 83.8, 82.3, 73.9]),
+    ("lmcache_miniswe_chat", "interleave-16", 65_536, False, [16.6, 16.7, 16.7, 19.6]),
+]
+PAGE_SIZES = (1, 16, 64, 512)
+
+
+@pytest.mark.parametrize(("name", "order", "capacity", "outputs", "percents"), PUBLISHED)
+def test_published_hit_rates(read_trace, name, order, capacity, outputs, percents):
+    log = in_order(read_trace(name), order)
+    for page_size, percent in zip(PAGE_SIZES, percents, strict=False):
+        found = replay(log, Setting(page_size, capacity, outputs=outputs))
+        assert 100 * found.hit_rate == pytest.approx(percent, abs=0.1)
+
+
+def test_a_published_hit_rate_of_a_trace_of_blocks(read_trace):
+    found = replay(read_trace("mooncake_conversation"), Setting(512, capacity=10_000 * 512))
+    assert 100 * found.hit_rate == pytest.approx(21.6, abs=0.1)
+    assert found.prompt_tokens.sum() == 144_793_823
