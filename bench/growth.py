@@ -23,7 +23,7 @@ from bench.peers import workloads
 from bench.peers.contender import resident
 from bench.report import save
 from radixkv import RadixTree
-from radixkv.kernels._core import SlotAllocator
+from radixkv.memory import TokenToKVAllocator
 from radixkv.tree.tokens import Int32Array
 
 LENGTH = 500
@@ -51,9 +51,9 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[int, Any]:
     return now() - since, answer
 
 
-def filled(sequences: int) -> tuple[RadixTree, SlotAllocator]:
+def filled(sequences: int) -> tuple[RadixTree, TokenToKVAllocator]:
     """A tree of that many sequences, and room for one more."""
-    tree, slots = RadixTree(core="native"), SlotAllocator((sequences + 1) * LENGTH)
+    tree, slots = RadixTree(core="native"), TokenToKVAllocator((sequences + 1) * LENGTH)
     for number in range(sequences):
         tree.insert(sequence(number), _allocate(slots, LENGTH))
     return tree, slots
@@ -78,7 +78,7 @@ def costs(sequences: int) -> dict[str, float]:
     }
 
 
-def _replace(tree: RadixTree, slots: SlotAllocator, first: int) -> tuple[list[int], list[int]]:
+def _replace(tree: RadixTree, slots: TokenToKVAllocator, first: int) -> tuple[list[int], list[int]]:
     """Nanoseconds of inserting a new sequence and of evicting the oldest, in turn."""
     inserts, evictions = [], []
     for number in range(first, first + SAMPLES):
@@ -112,7 +112,7 @@ def long_key(repeats: int = 50) -> dict[str, float]:
 
 def bytes_per_branch() -> float:
     """Branches of 4 tokens under 8 that all share."""
-    tree, slots = RadixTree(core="native"), SlotAllocator(BRANCHES * 4 + 8)
+    tree, slots = RadixTree(core="native"), TokenToKVAllocator(BRANCHES * 4 + 8)
     shared = tree.insert(workloads.branch(0)[:8], _allocate(slots, 8)).handle
     before = resident()
     top = tree.match_prefix(workloads.branch(0)[:8]).slots
@@ -125,7 +125,7 @@ def bytes_per_branch() -> float:
 def churn(rounds: int = 200, sequences: int = 2_000) -> dict[str, Any]:
     """Resident memory while a full pool turns over again and again, and what is left at the end."""
     before = resident()
-    tree, slots = RadixTree(core="native"), SlotAllocator(1_000_000)
+    tree, slots = RadixTree(core="native"), TokenToKVAllocator(1_000_000)
     rng = np.random.default_rng(3)
     seen = []
     for _ in range(rounds):
@@ -153,7 +153,7 @@ def _keys_that_share(rng: np.random.Generator, count: int) -> Iterator[Int32Arra
         yield np.concatenate((sequence(base)[:kept], tail))
 
 
-def _insert(tree: RadixTree, slots: SlotAllocator, key: Int32Array) -> None:
+def _insert(tree: RadixTree, slots: TokenToKVAllocator, key: Int32Array) -> None:
     missing = len(key) - slots.free_size
     if missing > 0:
         slots.free(tree.evict(missing))
@@ -161,7 +161,7 @@ def _insert(tree: RadixTree, slots: SlotAllocator, key: Int32Array) -> None:
     slots.free(own[: tree.insert(key, own).prefix_length])
 
 
-def _allocate(slots: SlotAllocator, n: int) -> Int32Array:
+def _allocate(slots: TokenToKVAllocator, n: int) -> Int32Array:
     own = slots.allocate(n)
     assert own is not None
     return own

@@ -1,12 +1,16 @@
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
-from numpy.typing import ArrayLike
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
 
 from radixkv.tree.content import Content
 from radixkv.tree.contract import Change, InsertResult, MatchResult, NodeInfo
 from radixkv.tree.contract import Handle as ContractHandle
 from radixkv.tree.namespace import Namespace
+from radixkv.tree.steps import Admission, Publication
+from radixkv.tree.steps import Ledger as LedgerProtocol
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 def read_list(ids: object) -> Int32Array | None:
@@ -30,6 +34,9 @@ class Tree:
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
     ) -> int: ...
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ...
+    ) -> list[MatchResult]: ...
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
     def dec_lock_ref(self, handle: ContractHandle) -> None: ...
@@ -42,31 +49,32 @@ class Tree:
         content: Content = (),
         priority: int = 0,
         chunked: bool = False,
+        after: ContractHandle | None = None,
     ) -> InsertResult: ...
     def admit(
         self,
         token_ids: TokenIds,
-        allocator: SlotAllocator,
+        ledger: LedgerProtocol,
         row: Int32Array,
         namespace: Namespace = ...,
         *,
         content: Content = (),
-        max_cached: int,
+        max_cached: int | None = None,
         extra: int = 0,
-    ) -> tuple[int, Handle, int] | None: ...
+    ) -> Admission: ...
     def publish(
         self,
         token_ids: TokenIds,
-        allocator: SlotAllocator,
+        ledger: LedgerProtocol,
         row: Int32Array,
         namespace: Namespace = ...,
         *,
         content: Content = (),
         priority: int = 0,
         chunked: bool = False,
-        shared: int = 0,
         held: ContractHandle | None = None,
-    ) -> tuple[int, Handle]: ...
+        fence: Any = None,
+    ) -> Publication: ...
     def evict(self, num_tokens: int) -> Int32Array: ...
     def reset(self) -> Int32Array: ...
     @property
@@ -88,13 +96,30 @@ class Tree:
 class SlotAllocator:
     """`radixkv.memory.TokenToKVAllocator`: the same slots, refusals and messages."""
 
-    def __init__(self, num_slots: int, page_size: int = 1) -> None: ...
-    @property
-    def num_slots(self) -> int: ...
-    @property
-    def page_size(self) -> int: ...
+    num_slots: int
+    page_size: int
+
+    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None: ...
     @property
     def free_size(self) -> int: ...
     def allocate(self, n: int) -> Int32Array | None: ...
     def free(self, slots: ArrayLike) -> None: ...
+    def check_range(self, slots: Int32Array) -> None: ...
     def free_slots(self) -> Int32Array: ...
+
+class Ledger:
+    """`radixkv.ledger.SlotLedger`, as far as the tree's steps need it."""
+
+    allocator: Any
+    sharers: Int32Array
+    is_retired: NDArray[np.bool_]
+    deferred: deque[tuple[Any, Int32Array]]
+
+    def __init__(self, allocator: SlotAllocator) -> None: ...
+    @property
+    def free_size(self) -> int: ...
+    @property
+    def deferred_size(self) -> int: ...
+    def take(self, n: int) -> Int32Array | None: ...
+    def give_back(self, slots: Int32Array, fence: Any) -> None: ...
+    def free(self, slots: Int32Array, fence: Any = None) -> None: ...

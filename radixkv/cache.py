@@ -26,13 +26,14 @@ from radixkv.events import EventLog
 from radixkv.integrity import check_cache
 from radixkv.ledger import Fence
 from radixkv.life import Copies, Forked, KVPool, RequestLife
+from radixkv.loans import Loans
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_up
 from radixkv.request import Request
 from radixkv.stats import CacheStats
 from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
 from radixkv.tree.content import Content, check_content
-from radixkv.tree.tokens import Int32Array
+from radixkv.tree.tokens import Int32Array, as_prompts
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -48,12 +49,15 @@ def _atomic(
 
     @wraps(method)
     def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        _check_fence(kwargs.get("fence"))
+        if "fence" in kwargs:
+            _check_fence(kwargs["fence"])
         with self.lock:
             try:
                 return method(self, *args, **kwargs)
             finally:
-                self.events.append(self.tree.take_changes())
+                changes = self.tree.take_changes()
+                if changes:
+                    self.events.append(changes)
 
     return locked
 
@@ -89,7 +93,8 @@ class PrefixCache(RequestLife):
         kv: KVPool | None = None,
         max_cached_tokens: int | None = None,
     ) -> None:
-        allocator = TokenToKVAllocator(num_slots, page_size)
+        tree = RadixTree(page_size, policy, core)
+        allocator = TokenToKVAllocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
         if max_cached_tokens is not None:
@@ -97,12 +102,12 @@ class PrefixCache(RequestLife):
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         rows = ReqToTokenPool(max_requests, width)
-        tree = RadixTree(page_size, policy, core)
         super().__init__(tree, allocator, rows, kv, max_cached_tokens)
         self.max_context_len = max_context_len
         self.events = EventLog()
         self.weight_version = 0
         self.lock = threading.RLock()
+        self.loans = Loans(self)
         tree.track_changes()
 
     # ---- looking ----
@@ -139,6 +144,23 @@ class PrefixCache(RequestLife):
         self.totals.lookup_tokens += len(tokens)
         self.totals.hit_tokens += match.length
         return match
+
+    @_atomic
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
+
+        The native core lets other threads run meanwhile, though no other call of this cache.
+        """
+        keys = as_prompts(prompts)
+        asked = sum(map(len, keys))
+        if not self._is_present(namespace):
+            keys = [key[:0] for key in keys]
+        matches = self.tree.match_batch(keys, self._now(namespace))
+        self.totals.lookup_tokens += asked
+        self.totals.hit_tokens += sum(match.length for match in matches)
+        return matches
 
     @_atomic
     def probe(
@@ -183,6 +205,8 @@ class PrefixCache(RequestLife):
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
+        if not isinstance(token_ids, list | tuple):  # of which this is a copy already
+            tokens = tokens.copy()
         if not len(tokens):
             raise InvalidArgumentError("token_ids is empty; a request has at least one token")
         self._check_fits(len(tokens))
@@ -192,7 +216,7 @@ class PrefixCache(RequestLife):
         if resume is not None:
             request = self._to_resume(resume, namespace)
             return self._admit(request, tokens, limit, resumed=True)
-        spans = tuple(check_content(content, len(tokens)))
+        spans = tuple(check_content(content, len(tokens))) if content else ()
         request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
         request.content, request.store = spans, store
         request.priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
@@ -205,7 +229,9 @@ class PrefixCache(RequestLife):
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
-        slots = self.reserve(request, len(tokens))
+        self._check_running(request)
+        self._check_fits(request.length + len(tokens))
+        slots = self._reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
         return slots
@@ -315,22 +341,26 @@ class PrefixCache(RequestLife):
         replace(DEFAULT, weight_version=version)  # checks it
         if version != self.weight_version:
             self.weight_version = version
-            self._forget()
-            self.events.clear()
+            self._begin_epoch()
 
     @_atomic
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
-        Raises LiveRequestsError while requests live. Forced, they go on with the slots they have,
-        which are freed when the last of their readers is done; they publish nothing any more.
+        Raises LiveRequestsError while requests live or pins are held. Forced, they go on with the
+        slots they have, which are freed when the last of their readers is done; they publish
+        nothing any more.
         """
-        if self._live and not force:
+        live, pins = len(self._live), sum(pin.handle is not None for pin in self.loans.pins)
+        if not force and (live or pins):
+            held = f"{live} live requests" + (f" and {pins} pins" if pins else "")
             raise LiveRequestsError(
-                f"{len(self._live)} live requests hold the cache; finish them or force",
-                live_requests=len(self._live),
+                f"{held} hold the cache; finish them or force", live_requests=live, pins=pins
             )
-        self._forget()
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self._forget(self.loans.forget())
         self.events.clear()
 
     @_atomic
@@ -344,10 +374,10 @@ class PrefixCache(RequestLife):
         return CacheStats(
             num_slots=self.num_slots,
             free=self._ledger.free_size,
-            allocated=self._ledger.private_size,
+            allocated=len(self._private_slots()) + self.loans.num_loaned,
             evictable=self.tree.evictable_size,
             protected=self.tree.protected_size,
-            waiting=self._ledger.waiting_size,
+            waiting=self._ledger.waiting_size + self.loans.aside_size,
             num_nodes=self.tree.num_nodes,
             live_requests=len(self._live),
             epoch=self.events.epoch,

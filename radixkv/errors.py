@@ -9,8 +9,15 @@
     │   ├── PromptTooLongError                  longer than the pool or a row can ever hold
     │   ├── InvalidLogError                     a log of requests that cannot be read
     │   ├── BatchTooLargeError                  more prompts than one call may hold
-    │   └── MessageTooLargeError                more bytes than one message may have
-    ├── SlotNotAllocatedError                   freeing a slot that is free already
+    │   ├── MessageTooLargeError                more bytes than one message may have
+    │   ├── LeaseTtlError                       a lease shorter or longer than the server grants
+    │   └── RequestIdReusedError                one request id on two different requests
+    ├── SlotNotAllocatedError                   a slot that the caller does not hold
+    ├── OutOfSlotsError                         not that many slots are free or evictable now
+    ├── LeaseNotFoundError                      a lease that has ended, or never was
+    │   └── LeaseExpiredError                   by the holder's own clock it may have ended
+    ├── PinNotFoundError                        a pin that was dropped, or never was
+    ├── CacheCorruptedError                     an invariant of the cache is broken
     ├── StaleHandleError                        a handle of another tree, epoch or an evicted node
     ├── NotLockedError                          dec_lock_ref without inc_lock_ref
     ├── RequestEndedError                       a finished, aborted or retracted request went on
@@ -18,10 +25,16 @@
     ├── StaleWeightsError                       a namespace of other weights than the present ones
     ├── EpochMismatchError                      the cache began anew since the caller last looked
     ├── HistoryLostError                        events from before what the log keeps
+    │   ├── RevisionInFutureError               events from after what has happened
+    │   └── WatcherTooSlowError                 a watcher fell further behind than is kept for it
     ├── CoreUnavailableError                    the native core was asked for and is not built
     ├── BackendUnavailableError                 a package or device is missing for what was asked
     └── ServiceError                            what a radixkv service answered
         ├── ServiceUnavailableError             no answer: unreachable, draining or overloaded
+        │   ├── DrainingError                   the server is shutting down
+        │   └── OverloadedError                 the server has too many calls, leases or pins
+        ├── UnauthenticatedError                no token, or one that the server does not know
+        ├── ForbiddenError                      the token is not for this call or namespace
         ├── DeadlineExceededError               no answer in the time allowed
         ├── UnsupportedError                    a request this server does not serve
         ├── ListenError                         a server cannot listen where it was told to
@@ -97,10 +110,52 @@ class MessageTooLargeError(InvalidArgumentError):
     reason = "MESSAGE_TOO_LARGE"
 
 
+class LeaseTtlError(InvalidArgumentError):
+    """A lease lives from 1 s to the server's `max_lease_ttl`."""
+
+    reason = "LEASE_TTL_OUT_OF_RANGE"
+
+
+class RequestIdReusedError(InvalidArgumentError):
+    """A request id names one request; another one takes another id."""
+
+    reason = "REQUEST_ID_REUSED"
+
+
 class SlotNotAllocatedError(RadixKVError):
-    """A slot was freed that nobody holds."""
+    """A slot that the caller does not hold: it is free, cached, or somebody else's."""
 
     reason = "SLOT_NOT_OWNED"
+
+
+class OutOfSlotsError(RadixKVError):
+    """Fewer slots than asked for are free or evictable now; wait, or give some back."""
+
+    reason = "OUT_OF_SLOTS"
+
+
+class LeaseNotFoundError(RadixKVError):
+    """The lease expired, was revoked or never was; what it held is gone. Grant another."""
+
+    reason = "LEASE_NOT_FOUND"
+
+
+class LeaseExpiredError(LeaseNotFoundError):
+    """By the holder's own clock the lease may have ended: its slots may be somebody else's."""
+
+    reason = "LEASE_EXPIRED"
+
+
+class PinNotFoundError(RadixKVError):
+    """The pin was dropped or never was; match again."""
+
+    reason = "PIN_NOT_FOUND"
+
+
+class CacheCorruptedError(RadixKVError):
+    """An invariant of the cache is broken: nothing that it answers can be trusted."""
+
+    reason = "CACHE_CORRUPTED"
 
 
 class StaleHandleError(RadixKVError):
@@ -145,6 +200,18 @@ class HistoryLostError(RadixKVError):
     reason = "REVISION_COMPACTED"
 
 
+class RevisionInFutureError(HistoryLostError):
+    """That revision has not happened: whoever knows of it knows another cache."""
+
+    reason = "REVISION_IN_FUTURE"
+
+
+class WatcherTooSlowError(HistoryLostError):
+    """The watcher reads slower than the cache changes; resume after `last_revision`."""
+
+    reason = "WATCHER_TOO_SLOW"
+
+
 class CoreUnavailableError(RadixKVError):
     """The native core was asked for where it is not built."""
 
@@ -167,6 +234,30 @@ class ServiceUnavailableError(ServiceError):
     """No answer from the service: it is unreachable, draining or overloaded. Safe to retry."""
 
     reason = "UNAVAILABLE"
+
+
+class DrainingError(ServiceUnavailableError):
+    """The server is shutting down; another replica, or the same one later, answers."""
+
+    reason = "DRAINING"
+
+
+class OverloadedError(ServiceUnavailableError):
+    """The server has as much as it takes; try again after `retry_after_s`."""
+
+    reason = "OVERLOADED"
+
+
+class UnauthenticatedError(ServiceError):
+    """The call carries no token, or one that the server does not know."""
+
+    reason = "UNAUTHENTICATED"
+
+
+class ForbiddenError(ServiceError):
+    """The token is good, but not for this call or this namespace."""
+
+    reason = "FORBIDDEN"
 
 
 class UnsupportedError(ServiceError):

@@ -6,15 +6,14 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from itertools import takewhile
-from typing import TypeAlias
+from itertools import chain
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from radixkv.errors import HistoryLostError
+from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
 from radixkv.tree.tokens import Int32Array
 
@@ -34,6 +33,20 @@ class Event:
     change: Stored | Trimmed | Cleared
 
 
+class Update(NamedTuple):
+    """What brings a follower to `revision` of `epoch`; without events: it is there still.
+
+    is_start: what was known before is void; the events are the whole cache, or its first part.
+    is_whole: False while more of that whole is to come, all of it true at this revision.
+    """
+
+    epoch: int
+    revision: int
+    events: tuple[Event, ...] = ()
+    is_start: bool = False
+    is_whole: bool = True
+
+
 class EventLog:
     """The last events, up to about `max_bytes` of them. Thread-safe.
 
@@ -45,8 +58,10 @@ class EventLog:
     def __init__(self, max_bytes: int = 64 * 2**20) -> None:
         self._max_bytes = max_bytes
         self._lock = threading.Lock()
-        self._events: deque[Event] = deque()
+        # By revision, without gaps: compact_revision + 1 to revision.
+        self._kept: dict[int, tuple[Event, ...]] = {}
         self._bytes = 0
+        self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
         self.revision = 0
         self.compact_revision = 0
@@ -55,50 +70,105 @@ class EventLog:
     def append(self, changes: Iterable[Stored | Trimmed]) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
         with self._lock:
-            events = [Event(self.revision + 1, change) for change in changes]
-            if events:
-                self._add(events)
+            events = tuple(Event(self.revision + 1, change) for change in changes)
+            if not events:
+                return
+            self._add(events)
+        self._tell()
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
         with self._lock:
             self.epoch = _new_epoch()
-            self._events.clear()
+            self._kept.clear()
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add([Event(self.revision + 1, Cleared())])
+            self._add((Event(self.revision + 1, Cleared()),))
+        self._tell()
 
     def since(self, revision: int) -> list[Event]:
         """Events after `revision`, in order. Cost: O(events returned).
 
-        Raises HistoryLostError where they are not all kept.
+        Raises HistoryLostError where they are not all kept, RevisionInFutureError.
         """
         with self._lock:
             self._check_kept(revision)
-            newer = takewhile(lambda event: event.revision > revision, reversed(self._events))
-            return list(newer)[::-1]
+            kept = (self._kept[at] for at in range(revision + 1, self.revision + 1))
+            return list(chain.from_iterable(kept))
 
-    def _check_kept(self, revision: int) -> None:
-        if not self.compact_revision <= revision <= self.revision:
-            raise HistoryLostError(
-                f"revision {revision} is not kept; {self.compact_revision} to {self.revision} are",
-                compact_revision=self.compact_revision,
-                revision=self.revision,
+    def read(self, epoch: int, revision: int, max_bytes: int) -> Update:
+        """What came after `revision` of `epoch`: whole revisions, as many as `max_bytes` hold, and
+        one at least if there is one.
+
+        After a reset the answer is of the new epoch, from its beginning on. Cost: O(events
+        returned). Raises HistoryLostError where they are not all kept, RevisionInFutureError.
+        """
+        with self._lock:
+            if epoch != self.epoch:
+                revision = self._before_epoch()
+            self._check_kept(revision)
+            events: list[Event] = []
+            size = 0
+            while revision < self.revision and size < max_bytes:
+                revision += 1
+                events += self._kept[revision]
+                size += sum(map(_size, self._kept[revision]))
+            return Update(self.epoch, revision, tuple(events))
+
+    def position(self) -> tuple[int, int]:
+        """The present epoch and revision."""
+        with self._lock:
+            return self.epoch, self.revision
+
+    def check_epoch(self, epoch: int) -> None:
+        """Raises EpochMismatchError unless this is `epoch`."""
+        if epoch != self.epoch:
+            raise EpochMismatchError(
+                f"the cache is in epoch {self.epoch}, not {epoch}: forget what was known of it",
+                epoch=self.epoch,
+                expected_epoch=epoch,
             )
 
-    def _add(self, events: list[Event]) -> None:
+    def listen(self, listener: Callable[[], None]) -> None:
+        """Call `listener` after each change, on the thread that made it, until `unlisten`."""
+        with self._lock:
+            self._listeners = [*self._listeners, listener]
+
+    def unlisten(self, listener: Callable[[], None]) -> None:
+        """Undo `listen`."""
+        with self._lock:
+            self._listeners = [other for other in self._listeners if other != listener]
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
+
+    def _before_epoch(self) -> int:
+        """The revision before Cleared; a log that lost it serves no one of another epoch."""
+        return self.compact_revision if self.is_complete else -1
+
+    def _check_kept(self, revision: int) -> None:
+        if self.compact_revision <= revision <= self.revision:
+            return
+        error = RevisionInFutureError if revision > self.revision else HistoryLostError
+        raise error(
+            f"revision {revision} is not kept; {self.compact_revision} to {self.revision} are",
+            compact_revision=self.compact_revision,
+            revision=self.revision,
+        )
+
+    def _add(self, events: tuple[Event, ...]) -> None:
         self.revision += 1
-        self._events.extend(events)
+        self._kept[self.revision] = events
         self._bytes += sum(map(_size, events))
         while self._bytes > self._max_bytes:
             self._drop_oldest_revision()
 
     def _drop_oldest_revision(self) -> None:
-        self.compact_revision = self._events[0].revision
+        self.compact_revision += 1
         self.is_complete = False
-        while self._events and self._events[0].revision == self.compact_revision:
-            self._bytes -= _size(self._events.popleft())
+        self._bytes -= sum(map(_size, self._kept.pop(self.compact_revision)))
 
 
 def _size(event: Event) -> int:
@@ -139,16 +209,33 @@ def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
     return runs
 
 
+def follow(update: Update, runs: Runs) -> None:
+    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
+
+    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
+    """
+    if update.is_start:
+        runs.clear()
+    for event in update.events:
+        replay((event,), runs)
+        if isinstance(event.change, Stored) and event.change.parent_run in runs:
+            parent = runs[event.change.parent_run]
+            runs[event.change.run].namespace = parent.namespace
+
+
 def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
-    """The resident runs as the tree's nodes show them."""
+    """The resident runs as the tree's nodes show them, parents before children."""
     runs: Runs = {}
+    parts: dict[int, list[Int32Array]] = {}
     by_id: dict[int, NodeInfo] = {}
     for node in nodes:
         by_id[node.id] = node
+        parts.setdefault(node.run, []).append(node.codes)
         if node.run_offset == 0:
             parent = by_id.get(node.parent_id)
             above = (parent.run, parent.run_offset + len(parent.codes)) if parent else (0, 0)
             runs[node.run] = Run(*above, node.codes, node.namespace)
-        else:
-            runs[node.run].codes = np.concatenate([runs[node.run].codes, node.codes])
+    for number, run in runs.items():
+        if len(parts[number]) > 1:
+            run.codes = np.concatenate(parts[number])
     return runs

@@ -12,6 +12,7 @@ from radixkv.tree import NodeInfo, Stored, Trimmed
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
+    from radixkv.pin import Pin
     from radixkv.request import Request
 
 SHOWN = 10
@@ -25,13 +26,14 @@ def check_cache(cache: "PrefixCache") -> list[str]:
     """
     nodes = list(cache.tree.walk())
     by_first_slot = {(node.parent_id, int(node.slots[0])): node for node in nodes}
-    paths = {request.id: _path_of(request, by_first_slot) for request in cache._live.values()}
+    readers: list[Request | Pin] = [*cache._live.values(), *cache.loans.pins]
+    paths = [(reader, _path_of(reader, by_first_slot)) for reader in readers]
     return [
         *cache.tree.check_integrity(),
         *_partition(cache, nodes),
         *_holders(cache),
-        *_locks(paths, nodes),
-        *(line for request in cache._live.values() for line in _shared(request, paths)),
+        *_locks([path for _, path in paths], nodes),
+        *(line for reader, path in paths for line in _shared(reader, path)),
         *_private(cache),
         *_replay(cache, nodes),
         *_quiet(cache),
@@ -42,7 +44,8 @@ def _partition(cache: "PrefixCache", nodes: list[NodeInfo]) -> Iterator[str]:
     owners = {
         "free": cache.allocator.free_slots().tolist(),
         "tree": [slot for node in nodes for slot in node.slots.tolist()],
-        "private": np.flatnonzero((cache._ledger.holders > 0) & ~cache._ledger.is_retired).tolist(),
+        "private": cache._private_slots().tolist(),
+        "loans": np.flatnonzero(cache.loans.borrower_of).tolist(),
         "retired": np.flatnonzero(cache._ledger.is_retired).tolist(),
         "deferred": [slot for _, slots in cache._ledger.deferred for slot in slots.tolist()],
     }
@@ -65,14 +68,13 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
     held: Counter[int] = Counter()
     for request in cache._live.values():
         held.update(request.table[request.shared : request.capacity].tolist())
-    said = {
-        int(slot): int(cache._ledger.holders[slot])
-        for slot in np.flatnonzero(cache._ledger.holders)
-    }
-    if held != said:
-        wrong = sorted(
-            slot for slot in held.keys() | said.keys() if held.get(slot, 0) != said.get(slot, 0)
-        )
+    for pin in cache.loans.pins:
+        held.update(pin.slots[pin.shared :].tolist())
+    held.update(np.flatnonzero(cache.loans.borrower_of).tolist())
+    said = cache._ledger.sharers
+    several = held.keys() | np.flatnonzero(said).tolist()
+    wrong = sorted(slot for slot in several if max(held[slot] - 1, 0) != said[slot])
+    if wrong:
         yield f"I1 partition: rows and holder counts differ at slots {wrong[:SHOWN]}"
     rows = [request.row for request in cache._live.values()]
     if (
@@ -83,7 +85,9 @@ def _holders(cache: "PrefixCache") -> Iterator[str]:
         yield f"I1 partition: live rows {sorted(rows)} and {free} free rows do not add up"
 
 
-def _path_of(request: "Request", by_first_slot: dict[tuple[int, int], NodeInfo]) -> list[NodeInfo]:
+def _path_of(
+    request: "Request | Pin", by_first_slot: dict[tuple[int, int], NodeInfo]
+) -> list[NodeInfo]:
     """The nodes that hold the shared part of a row, as far as tree and row agree."""
     path: list[NodeInfo] = []
     at, parent = 0, 0
@@ -96,17 +100,20 @@ def _path_of(request: "Request", by_first_slot: dict[tuple[int, int], NodeInfo])
     return path
 
 
-def _locks(paths: dict[int, list[NodeInfo]], nodes: list[NodeInfo]) -> Iterator[str]:
-    held = Counter(node.id for path in paths.values() for node in path)
+def _locks(paths: list[list[NodeInfo]], nodes: list[NodeInfo]) -> Iterator[str]:
+    held = Counter(node.id for path in paths for node in path)
     for node in nodes:
         if node.lock_ref != held[node.id]:
             said, there = node.lock_ref, held[node.id]
-            yield f"I3 locks: node {node.id} says lock_ref {said}, {there} live requests hold it"
+            yield (
+                f"I3 locks: node {node.id} says lock_ref {said}, "
+                f"{there} live requests and pins hold it"
+            )
 
 
-def _shared(request: "Request", paths: dict[int, list[NodeInfo]]) -> Iterator[str]:
+def _shared(request: "Request | Pin", path: list[NodeInfo]) -> Iterator[str]:
     """The shared part of a row is one path of the tree: the same slots, under the same tokens."""
-    at = sum(len(node.slots) for node in paths[request.id])
+    at = sum(len(node.slots) for node in path)
     if at != request.shared:
         slot = request.table[at]
         yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has other there"
@@ -114,7 +121,7 @@ def _shared(request: "Request", paths: dict[int, list[NodeInfo]]) -> Iterator[st
 
 def _private(cache: "PrefixCache") -> Iterator[str]:
     """The rest of a row is not free, and whoever names the same slot has the same tokens so far."""
-    free, several = cache.allocator.free_slots(), np.flatnonzero(cache._ledger.holders > 1)
+    free, several = cache.allocator.free_slots(), np.flatnonzero(cache._ledger.sharers)
     told: dict[int, int] = {}
     for request in cache._live.values():
         own = request.table[request.shared : request.length]
@@ -135,7 +142,7 @@ def _prefixes(request: "Request") -> list[int]:
     return list(hashes)[1:]
 
 
-def _is_under(request: "Request", node: NodeInfo, at: int) -> bool:
+def _is_under(request: "Request | Pin", node: NodeInfo, at: int) -> bool:
     end = at + len(node.slots)
     return (
         node.namespace == request.namespace
@@ -181,9 +188,11 @@ def _same(a: Run, b: Run) -> bool:
 
 
 def _quiet(cache: "PrefixCache") -> Iterator[str]:
-    if cache._live:
+    if cache._live or cache.loans.pins or cache.loans.borrower_of.any():
         return
-    private = int(np.count_nonzero(cache._ledger.holders))
+    ledger, tree = cache._ledger, cache.tree
+    kept = cache.allocator.free_size + ledger.waiting_size + tree.total_size
+    private = cache.num_slots - kept
     if cache.tree.protected_size or private:
         yield (
             f"I6 quiet: no live request, yet {cache.tree.protected_size} tokens are protected "

@@ -1,6 +1,6 @@
 """Who holds each slot that is neither free nor in the tree.
 
-free ──take──> private ──hand_over──> the tree
+free ──take──> private ───publish───> the tree
  ^                │                      │
  │            give_back            evict │  reset under live readers
  │                v                      v            v
@@ -11,6 +11,7 @@ from collections import deque
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree.tokens import Int32Array
@@ -26,17 +27,30 @@ class Fence(Protocol):
 class SlotLedger:
     """The slots of an allocator, from the moment they are taken until they are free again.
 
-    holders: (num_slots + page_size,) int32, requests that hold a slot outside the tree: 1, or more
-    after a fork that may not publish or a reset. is_retired: the same shape, slots of a tree that
-    is gone.
+    sharers: (num_slots + page_size,) int32, requests beyond the first that hold a slot outside the
+    tree, as after a fork that may not publish or a reset. is_retired: the same shape, slots of a
+    tree that is gone. deferred: what waits behind fences, the first to be done first.
+
+    A native allocator gets a native ledger, which the tree's steps read without Python.
     """
+
+    sharers: NDArray[np.int32]
+    is_retired: NDArray[np.bool_]
+    deferred: deque[tuple[Fence, Int32Array]]
+
+    def __new__(cls, allocator: TokenToKVAllocator) -> "SlotLedger":
+        if cls is SlotLedger and allocator.core == "native":
+            from radixkv.native_ledger import NativeLedger
+
+            return NativeLedger.__new__(NativeLedger, allocator)
+        return super().__new__(cls)
 
     def __init__(self, allocator: TokenToKVAllocator) -> None:
         self.allocator = allocator
         size = allocator.num_slots + allocator.page_size
-        self.holders = np.zeros(size, np.int32)
+        self.sharers = np.zeros(size, np.int32)
         self.is_retired = np.zeros(size, np.bool_)
-        self.deferred: deque[tuple[Fence, Int32Array]] = deque()
+        self.deferred = deque()
 
     @property
     def free_size(self) -> int:
@@ -54,40 +68,32 @@ class SlotLedger:
         """Slots that are deferred or retired. Cost: O(num_slots)."""
         return self.deferred_size + int(self.is_retired.sum())
 
-    @property
-    def private_size(self) -> int:
-        """Slots that live requests hold outside the tree, retired ones apart.
-
-        Cost: O(num_slots).
-        """
-        return int(np.count_nonzero(self.holders)) - int(self.is_retired.sum())
+    def check_range(self, slots: Int32Array) -> None:
+        """Raises InvalidSlotsError for a slot that is not in the pool."""
+        self.allocator.check_range(slots)
 
     def take(self, n: int) -> Int32Array | None:
         """`n` free slots for one request, or None and nothing taken."""
         self._collect()
-        slots = self.allocator.allocate(n)
-        if slots is not None:
-            self.holders[slots] = 1
-        return slots
+        return self.allocator.allocate(n)
 
     def share(self, slots: Int32Array) -> None:
         """One more request holds them."""
-        self.holders[slots] += 1
+        self.sharers[slots] += 1
 
-    def hand_over(self, slots: Int32Array) -> None:
-        """The tree owns them now."""
-        self.holders[slots] = 0
-
-    def retire(self, slots: Int32Array) -> None:
-        """What a forgotten tree held: free it, or keep it for the requests that `share` it."""
-        is_read = self.holders[slots] > 0
-        self.is_retired[slots[is_read]] = True
+    def retire(self, slots: Int32Array, readers: NDArray[np.int32]) -> None:
+        """What a forgotten tree held: free it, or keep it for as many as read it, by slot."""
+        is_read = readers[slots] > 0
+        read = slots[is_read]
+        self.is_retired[read] = True
+        self.sharers[read] += readers[read] - 1
         self.free(slots[~is_read])
 
     def give_back(self, slots: Int32Array, fence: Fence | None) -> None:
         """A request holds them no more; they are freed with the last that did."""
-        self.holders[slots] -= 1
-        done = slots[self.holders[slots] == 0]
+        is_last = self.sharers[slots] == 0
+        self.sharers[slots[~is_last]] -= 1
+        done = slots[is_last]
         self.is_retired[done] = False
         self.free(done, fence)
 

@@ -3,6 +3,7 @@
 `PrefixCache` says who may make a move, checks the arguments and puts its lock around it.
 """
 
+from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -12,8 +13,9 @@ from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_down, round_up
 from radixkv.request import Request, State
 from radixkv.stats import Totals
-from radixkv.tree import Handle, MatchResult, RadixTree
+from radixkv.tree import Handle, RadixTree
 from radixkv.tree.content import cut_content
+from radixkv.tree.steps import Admission, take
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -64,34 +66,36 @@ class RequestLife:
     def _admit(
         self, request: Request, tokens: Int32Array, max_cached: int, *, resumed: bool
     ) -> Request | None:
+        """`tokens` are the request's from now on."""
         row = self.req_to_token.allocate()
         if row is None:
             return None
-        match = self.tree.match_prefix(
-            tokens[:max_cached], request.namespace, content=cut_content(request.content, max_cached)
-        )
-        # Lock before judging capacity: what is about to be used is not evictable.
-        self.tree.inc_lock_ref(match.handle)
-        slots = None
+        admission = None
         try:
-            slots = self._take(round_up(len(tokens), self.page_size) - match.length)
+            admission = self.tree.admit(
+                tokens,
+                self._ledger,
+                self.req_to_token.rows[row],
+                request.namespace,
+                content=request.content,
+                max_cached=max_cached,
+            )
         finally:  # a fence may raise too
-            if slots is None:
-                self.tree.dec_lock_ref(match.handle)
+            if admission is None or admission.handle is None:
                 self.req_to_token.free(row)
-        if slots is None:
+        self.totals.evicted_tokens += admission.evicted
+        if admission.handle is None:
             return None
-        self._begin(request, row, match, slots)
-        request.append(tokens)
+        self._begin(request, row, admission, tokens)
         self._count_admission(request, resumed=resumed)
         return request
 
-    def _begin(self, request: Request, row: int, match: MatchResult, slots: Int32Array) -> None:
-        request.row, request.handle, request.generation = row, match.handle, self._generation
-        request.length, request.shared, request.cached_len = 0, match.length, match.length
-        request.capacity = match.length + len(slots)
-        request.table[: match.length] = match.slots
-        request.table[match.length : request.capacity] = slots
+    def _begin(self, request: Request, row: int, admission: Admission, tokens: Int32Array) -> None:
+        request.place(row)
+        request.handle, request.generation = admission.handle, self._generation
+        request.shared = request.cached_len = admission.length
+        request.capacity = round_up(len(tokens), self.page_size)
+        request.begin(tokens)
         self._register(request)
 
     def _register(self, request: Request) -> None:
@@ -125,31 +129,24 @@ class RequestLife:
     # ---- sharing and ending ----
 
     def _publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
-        """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages.
-
-        row     [ tree's | own, already there  | own, new      | own ]
-                0     shared           prefix_length         up_to   length
-                         remapped, then freed    handed over
-        """
+        """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages."""
         length = round_down(up_to, self.page_size)
-        shared, table = request.shared, request.table
-        if not self._may_publish(request) or length == 0 or (chunked and length <= shared):
+        if not self._may_publish(request) or not length or (chunked and length <= request.shared):
             return
-        result = self.tree.insert(
+        published = self.tree.publish(
             request.token_ids[:length],
-            table[:length],
+            self._ledger,
+            request.table,
             request.namespace,
             content=cut_content(request.content, length),
             priority=request.priority,
             chunked=chunked,
+            held=request.handle,
+            fence=fence,
         )
-        self._move_lock(request, result.handle, length)
-        duplicates = table[shared : result.prefix_length].copy()
-        table[shared : result.prefix_length] = result.slots[shared:]
-        self._ledger.hand_over(table[result.prefix_length : length])
-        self._ledger.give_back(duplicates, fence)
-        request.numbers.published_tokens += length - result.prefix_length
-        self.totals.published_tokens += length - result.prefix_length
+        request.handle, request.shared = published.handle, length
+        request.numbers.published_tokens += length - published.prefix_length
+        self.totals.published_tokens += length - published.prefix_length
 
     def _may_publish(self, request: Request) -> bool:
         return request.store and request.generation == self._generation
@@ -161,7 +158,9 @@ class RequestLife:
         request.handle, request.shared = handle, shared
 
     def _end(self, request: Request, state: State, fence: Fence | None) -> None:
-        self._ledger.give_back(request.table[request.shared : request.capacity].copy(), fence)
+        own = request.table[request.shared : request.capacity]
+        if len(own) or fence is not None:
+            self._ledger.give_back(own, fence)
         if request.handle is not None:
             self.tree.dec_lock_ref(request.handle)
         self.req_to_token.free(request.row)
@@ -196,11 +195,12 @@ class RequestLife:
         fork = request.twin(self._next_id)
         row = self.req_to_token.allocate()
         assert row is not None
-        fork.row, fork.cached_len = row, request.length
+        fork.place(row)
+        fork.cached_len = request.length
         fork.capacity = whole + len(own_page)
         fork.table[:whole] = request.table[:whole]
         fork.table[whole : fork.capacity] = own_page
-        fork.append(request.token_ids)
+        fork.begin(request.token_ids.copy())
         if request.handle is not None:
             self.tree.inc_lock_ref(request.handle)
         self._ledger.share(request.table[request.shared : whole])
@@ -227,7 +227,7 @@ class RequestLife:
     def _must_copy(self, request: Request, whole: int, length: int) -> bool:
         """Whether the page from `whole` on is cut, and others read it: writing takes a copy."""
         is_shared = whole < request.shared
-        return length > whole and (is_shared or self._ledger.holders[request.table[whole]] > 1)
+        return length > whole and (is_shared or self._ledger.sharers[request.table[whole]] > 0)
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self.tree.match_prefix(
@@ -251,16 +251,10 @@ class RequestLife:
     # ---- slots ----
 
     def _take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken.
-
-        What waits behind a fence counts as room to come: None for now, and no more is evicted.
-        """
-        missing = n - self._ledger.free_size - self._ledger.deferred_size
-        if missing > self.tree.evictable_size:
-            return None
-        if missing > 0:
-            self._evict(missing)
-        return self._ledger.take(n)
+        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
+        slots, evicted = take(self.tree, n, self._ledger)
+        self.totals.evicted_tokens += evicted
+        return slots
 
     def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         slots = self.tree.evict(num_tokens)
@@ -272,11 +266,24 @@ class RequestLife:
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self._evict(self.tree.total_size - self.max_cached_tokens, fence)
 
-    def _forget(self) -> None:
-        """Drop the tree; what live requests read of it is theirs until the last of them ends."""
+    def _forget(self, read: Iterable[Int32Array] = ()) -> None:
+        """Drop the tree; what live requests read of it is theirs until the last of them ends.
+
+        read: what others than requests read of it, once for each of them.
+        """
         slots = self.tree.reset()
         self._generation += 1
+        readers = np.zeros_like(self._ledger.sharers)
+        for slots_read in read:
+            readers[slots_read] += 1
         for request in self._live.values():
-            self._ledger.share(request.table[: request.shared])
+            readers[request.table[: request.shared]] += 1
             request.handle, request.shared = None, 0
-        self._ledger.retire(slots)
+        self._ledger.retire(slots, readers)
+
+    def _private_slots(self) -> Int32Array:
+        """The slots that live requests hold outside the tree, retired ones apart; each once."""
+        own = [request.table[request.shared : request.capacity] for request in self._live.values()]
+        slots = np.unique(np.concatenate([EMPTY, *own]))
+        private: Int32Array = slots[~self._ledger.is_retired[slots]]
+        return private

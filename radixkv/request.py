@@ -35,6 +35,7 @@ class Request:
     page
 
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
+    table: the whole row, reserved and unused positions included.
     """
 
     def __init__(self, id: int, pool: ReqToTokenPool, namespace: Namespace) -> None:
@@ -49,8 +50,9 @@ class Request:
         self.length = self.cached_len = self.shared = self.capacity = 0
         self.handle: Handle | None = None
         self.generation = 0  # of the weights and the tree that its K/V belongs to
+        self.table: Int32Array = EMPTY
         self._pool = pool
-        self._tokens: Int32Array = np.empty(0, np.int32)
+        self._tokens: Int32Array = EMPTY
 
     @property
     def slots(self) -> Int32Array:
@@ -58,15 +60,17 @@ class Request:
         return self.table[: self.length] if self.state == "running" else EMPTY
 
     @property
-    def table(self) -> Int32Array:
-        """The whole row, reserved and unused positions included."""
-        row: Int32Array = self._pool.rows[self.row]
-        return row
-
-    @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
         return self._tokens[: self.length]
+
+    def place(self, row: int) -> None:
+        """Hold that row of the pool."""
+        self.row, self.table = row, self._pool.rows[row]
+
+    def begin(self, token_ids: Int32Array) -> None:
+        """Know these tokens and no others; the array is the request's from now on."""
+        self._tokens, self.length = token_ids, len(token_ids)
 
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""

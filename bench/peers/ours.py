@@ -7,7 +7,7 @@ import numpy as np
 from bench.peers import workloads
 from bench.peers.contender import Contender, Fused
 from radixkv import RadixTree
-from radixkv.kernels._core import SlotAllocator
+from radixkv.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
 
 
@@ -17,11 +17,10 @@ class Native(Contender):
     native = "list, or int32 array"
     takes_lists = True
     core: ClassVar[str] = "native"
-    allocator: ClassVar[Any] = SlotAllocator
 
     def __init__(self, slots: int) -> None:
-        self.tree: Any = RadixTree(core=self.core)
-        self.slots = self.allocator(slots)
+        self.tree = RadixTree(core=self.core)
+        self.slots = TokenToKVAllocator(slots, core=self.core)
 
     def array_key(self, ids: Any) -> Any:
         return ids.astype(np.int32)
@@ -51,6 +50,14 @@ class Native(Contender):
         if there > matched:
             self.slots.free(slots[matched:there])
 
+    def after_lock(self, matched: Any, fresh: Any) -> Any:
+        return fresh
+
+    def insert_locked(self, locked: Any, key: Any, slots: Any, matched: int) -> None:
+        there = self.tree.insert(key, slots, after=locked).prefix_length
+        if there > matched:
+            self.slots.free(slots[: there - matched])
+
     def evict(self, n: int) -> None:
         self.slots.free(self.tree.evict(n))
 
@@ -60,17 +67,15 @@ class FusedNative(Native, Fused):
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
+        self.ledger = SlotLedger(self.slots)
         self.row = np.zeros(workloads.LONG, np.int32)
 
     def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:
-        matched, handle, _ = self.tree.admit(
-            prompt, self.slots, self.row, max_cached=len(prompt), extra=extra
-        )
-        return (handle, matched), matched
+        length, handle, _ = self.tree.admit(prompt, self.ledger, self.row, extra=extra)
+        return handle, length
 
     def publish(self, admitted: Any, whole: list[int]) -> None:
-        handle, shared = admitted
-        _, handle = self.tree.publish(whole, self.slots, self.row, shared=shared, held=handle)
+        _, handle = self.tree.publish(whole, self.ledger, self.row, held=admitted)
         self.tree.dec_lock_ref(handle)
 
 
@@ -78,5 +83,4 @@ class Python(Native):
     """The readable core."""
 
     core = "python"
-    allocator = TokenToKVAllocator
     branches = 100_000

@@ -56,7 +56,7 @@ class Fuzz {
 
   private:
     void operate() {
-        switch (bytes_.below(12)) {
+        switch (bytes_.below(15)) {
             case 0:
             case 1:
             case 2:
@@ -77,6 +77,13 @@ class Fuzz {
                 return evict(bytes_.next());
             case 11:
                 if (bytes_.next() == 0) clear();
+                return;
+            case 12:
+                return insert_after(handles_[bytes_.below(HANDLES)]);
+            case 13:
+                return probe();
+            case 14:
+                return free_bad();
         }
     }
 
@@ -103,6 +110,20 @@ class Fuzz {
         while (handle.locks) unlock(handle);
         handle = {space, first(key, length), 0, tree_.place(last, length), 0};
         if (length) handle.birth = models_[space].find(handle.prefix)->birth;
+    }
+
+    // Changes nothing, and visits nodes that together are what was matched.
+    void probe() {
+        size_t space = bytes_.below(SPACES);
+        const Tokens& key = next_key();
+        std::vector<int64_t> ids(key.begin(), key.end());
+        uint32_t visited = 0;
+        const Tree& tree = tree_;
+        Descent found = tree.descend(roots_[space], Int64Key{ids.data(), size_of(key)},
+                                     [&](NodeId id) { visited += tree.node(id).length; });
+        expect(found.length == models_[space].match(key), "a probe finds another length");
+        expect(found.partial != NONE ? visited <= found.length : visited == found.length,
+               "a probe visits other nodes");
     }
 
     void expect_slots(size_t space, const Descent& found) {
@@ -166,6 +187,43 @@ class Fuzz {
         expect(pool_->free(slots.data(), there), "the pool refuses the duplicates");
     }
 
+    // What is locked is not looked at again: its ids may even be wrong.
+    void insert_after(FuzzHandle& handle) {
+        NodeId node;
+        if (!handle.locks || handle.prefix.empty()) return;
+        expect(tree_.resolve(handle.place, node), "the tokens of a locked handle are gone");
+        Tokens key = handle.prefix;
+        for (uint32_t more = bytes_.below(4) * page_; more > 0; --more)
+            key.push_back(bytes_.below(3));
+        uint32_t known = size_of(handle.prefix), pages = (size_of(key) - known) / page_;
+        if (pages > pool_->free_pages()) return;
+        Tokens slots(key.size());
+        pool_->allocate(pages, slots.data() + known);
+        Tokens unread = key;
+        std::fill_n(unread.begin(), known, -7);
+        Int32Key rest{unread.data(), size_of(key)};
+        uint32_t there = insert(handle.space, rest, slots, node);
+        expect(there == models_[handle.space].match(key), "an insert after finds another length");
+        models_[handle.space].insert(key, slots.data());
+        expect(pool_->free(slots.data() + known, there - known), "the pool refuses the duplicates");
+    }
+
+    // A page that is free already, or comes twice, or in part: refused, and nothing is freed.
+    void free_bad() {
+        uint32_t before = pool_->free_pages(), page = 1 + bytes_.below(PAGES);
+        Tokens slots;
+        for (uint32_t j = 0; j < page_; ++j) slots.push_back(page * page_ + j);
+        if (pool_->is_held(page)) {
+            if (bytes_.below(2) || page_ == 1) {
+                slots.insert(slots.end(), slots.begin(), slots.begin() + page_);
+            } else {
+                slots.pop_back();
+            }
+        }
+        expect(!pool_->free(slots.data(), slots.size()), "a bad free was taken");
+        expect(pool_->free_pages() == before, "a refused free changed something");
+    }
+
     // An id that is none must change nothing.
     void insert_bad() {
         size_t space = bytes_.below(SPACES);
@@ -187,15 +245,14 @@ class Fuzz {
 
     // Tokens that were there, or REFUSED.
     template <class Key>
-    uint32_t insert(size_t space, Key key, const Tokens& slots) {
-        Descent found = tree_.descend(roots_[space], key);
+    uint32_t insert(size_t space, Key key, const Tokens& slots, NodeId from = NONE) {
+        Descent found = tree_.descend(from == NONE ? roots_[space] : from, key);
         uint32_t count = key.size - found.length;
-        Block block = count ? new_block(count) : nullptr;
-        if (!key.copy(found.length, count, block.get())) return REFUSED;
-        if (count) std::memcpy(block.get() + count, &slots[found.length], size_t{4} * count);
+        Run run(slots.data() + found.length, count);
+        if (!key.copy(found.length, count, run.tokens())) return REFUSED;
         if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
         if (key.size) {
-            tree_.extend_path(roots_[space], found, std::move(block), count, bytes_.below(4),
+            tree_.extend_path(roots_[space], found, std::move(run), bytes_.below(4),
                               bytes_.below(2));
         }
         return found.length;
@@ -299,7 +356,7 @@ class Fuzz {
         tree_.walk(root, all);
         for (NodeId id : all) {
             const Node& node = tree_.node(id);
-            by_id[id] = copy.restore(by_id.at(node.parent), node, node.tokens(), node.slots());
+            by_id[id] = copy.restore(by_id.at(node.parent), node, node.cut(0, node.length));
         }
         return by_id[root];
     }

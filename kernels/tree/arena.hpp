@@ -1,12 +1,11 @@
 // Nodes, addressed by number and generation.
 #pragma once
 
-#include <algorithm>
 #include <cstdint>
-#include <cstdlib>
 #include <memory>
-#include <new>
 #include <vector>
+
+#include "run.hpp"
 
 namespace radixkv {
 
@@ -15,12 +14,9 @@ using NodeId = uint32_t;
 // Node 0 is no node. The order of eviction uses it as the end of its list.
 inline constexpr NodeId NONE = 0;
 
-// A run of tokens with their slots. A root has no tokens and no parent.
-struct Node {
-    int32_t* block = nullptr;  // `capacity` tokens, then as many slots
-    uint32_t length = 0;
-    uint32_t capacity = 0;  // more than `length` after a trim, at most twice as much
-    uint32_t start = 0;     // tokens above it
+// A root has no tokens and no parent.
+struct Node : Run {
+    uint32_t start = 0;  // tokens above it
     NodeId parent = NONE;
     NodeId first_child = NONE;
     NodeId next_sibling = NONE;
@@ -35,46 +31,16 @@ struct Node {
     uint32_t order_prev = 0;  // see `EvictionOrder`
     uint32_t order_next = 0;
 
-    int32_t* tokens() { return block; }
-    const int32_t* tokens() const { return block; }
-    int32_t* slots() { return block + capacity; }
-    const int32_t* slots() const { return block + capacity; }
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }
     bool is_alive() const { return generation & 1; }
+    void hold(Run other) { Run::operator=(std::move(other)); }
 };
-
-// Starts to bring `n` items into the cache.
-template <class Item>
-void ask_for(const Item* items, size_t n) {
-    auto* at = reinterpret_cast<const char*>(items);
-    for (auto* end = at + n * sizeof(Item); at < end; at += 64) __builtin_prefetch(at);
-}
-
-// The node's tokens and slots; of a long run the first, the processor then goes on by itself.
-inline void ask_for_block(const Node& node) {
-    uint32_t n = std::min(node.length, 512u);
-    ask_for(node.tokens(), n);
-    ask_for(node.slots(), n);
-}
-
-struct FreeBlock {
-    void operator()(int32_t* block) const { std::free(block); }
-};
-using Block = std::unique_ptr<int32_t, FreeBlock>;
-
-// Room for exactly `length` tokens and their slots.
-inline Block new_block(uint32_t length) {
-    auto* block = static_cast<int32_t*>(std::malloc(size_t{8} * length));
-    if (!block) throw std::bad_alloc();
-    return Block(block);
-}
 
 // Nodes never move: they live in chunks.
 class Arena {
   public:
     Arena() { clear(); }
-    ~Arena() { free_blocks(); }
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
@@ -111,8 +77,7 @@ class Arena {
 
     void remove(NodeId id) {
         Node& node = (*this)[id];
-        std::free(node.block);
-        node.block = nullptr;
+        node.hold(Run());
         ++node.generation;
         node.parent = free_;
         free_ = id;
@@ -120,7 +85,6 @@ class Arena {
 
     // Forgets all nodes, their generations included: who remembers nodes must know the epoch.
     void clear() {
-        free_blocks();
         chunks_.clear();
         free_ = NONE;
         used_ = 1;
@@ -130,10 +94,6 @@ class Arena {
   private:
     static constexpr unsigned CHUNK_BITS = 10;
     static constexpr NodeId CHUNK = 1u << CHUNK_BITS;
-
-    void free_blocks() {
-        for (NodeId id = 1; id < used_; ++id) std::free((*this)[id].block);
-    }
 
     std::vector<std::unique_ptr<Node[]>> chunks_;
     NodeId free_ = NONE;

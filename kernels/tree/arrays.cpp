@@ -28,6 +28,10 @@ nb::object copy_array(const int32_t* items, size_t n) {
     return array;
 }
 
+void* array_data(nb::handle array) {
+    return PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
+}
+
 namespace {
 
 template <class Int>

@@ -1,5 +1,4 @@
 // radixkv.kernels._core
-#include "python_allocator.hpp"
 #include "python_tree.hpp"
 
 namespace radixkv {
@@ -38,32 +37,22 @@ void bind_tree(nb::module_& module) {
              nb::kw_only(), "content"_a.none() = none)
         .def("probe_batch", &PythonTree::probe_batch, "prompts"_a.none(),
              "namespace"_a.none() = space)
+        .def("match_batch", &PythonTree::match_batch, "prompts"_a.none(),
+             "namespace"_a.none() = space)
         .def("inc_lock_ref", &PythonTree::inc_lock_ref, "handle"_a.none())
         .def("dec_lock_ref", &PythonTree::dec_lock_ref, "handle"_a.none())
         .def("insert", &PythonTree::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false)
+             "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none())
         .def("evict", &PythonTree::evict, "num_tokens"_a.none())
         .def("reset", &PythonTree::reset)
-        .def(
-            "admit",
-            [](PythonTree& self, nb::handle ids, PythonAllocator& allocator, nb::handle row,
-               nb::handle space, nb::handle content, uint32_t max_cached, uint32_t extra) {
-                return self.admit(ids, allocator.slots(), row, space, content, max_cached, extra);
-            },
-            "token_ids"_a.none(), "allocator"_a, "row"_a, "namespace"_a.none() = space,
-            nb::kw_only(), "content"_a.none() = none, "max_cached"_a, "extra"_a = 0)
-        .def(
-            "publish",
-            [](PythonTree& self, nb::handle ids, PythonAllocator& allocator, nb::handle row,
-               nb::handle space, nb::handle content, int64_t priority, bool chunked,
-               uint32_t shared, nb::handle held) {
-                return self.publish(ids, allocator.slots(), row, space, content, priority, chunked,
-                                    shared, held);
-            },
-            "token_ids"_a.none(), "allocator"_a, "row"_a, "namespace"_a.none() = space,
-            nb::kw_only(), "content"_a.none() = none, "priority"_a = 0, "chunked"_a = false,
-            "shared"_a = 0, "held"_a.none() = nb::none())
+        .def("admit", &PythonTree::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
+             "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0)
+        .def("publish", &PythonTree::publish, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
+             "priority"_a.none() = 0, "chunked"_a = false, "held"_a.none() = nb::none(),
+             "fence"_a.none() = nb::none())
         .def_prop_ro("page_size", &PythonTree::page_size)
         .def_prop_ro("policy", &PythonTree::policy)
         .def_prop_ro("epoch", &PythonTree::epoch)
@@ -82,13 +71,31 @@ void bind_tree(nb::module_& module) {
 
 void bind_allocator(nb::module_& module) {
     nb::class_<PythonAllocator>(module, "SlotAllocator")
-        .def(nb::init<nb::handle, nb::handle>(), "num_slots"_a.none(), "page_size"_a.none() = 1)
+        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "num_slots"_a.none(),
+             "page_size"_a.none() = 1, "core"_a = nb::none())
         .def_prop_ro("num_slots", &PythonAllocator::num_slots)
         .def_prop_ro("page_size", &PythonAllocator::page_size)
         .def_prop_ro("free_size", &PythonAllocator::free_size)
         .def("allocate", &PythonAllocator::allocate, "n"_a.none())
-        .def("free", &PythonAllocator::free, "slots"_a.none())
+        .def("free", nb::overload_cast<nb::handle>(&PythonAllocator::free), "slots"_a.none())
+        .def("check_range", &PythonAllocator::check_slots, "slots"_a.none())
         .def("free_slots", &PythonAllocator::free_slots);
+}
+
+void bind_ledger(nb::module_& module) {
+    nb::class_<PythonLedger>(module, "Ledger")
+        .def(nb::init<nb::handle_t<PythonAllocator>>(), "allocator"_a)
+        .def_prop_ro("allocator", &PythonLedger::allocator)
+        .def_prop_ro("sharers", &PythonLedger::sharers)
+        .def_prop_ro("is_retired", &PythonLedger::is_retired)
+        .def_prop_ro("deferred", &PythonLedger::deferred)
+        .def_prop_ro("free_size", &PythonLedger::free_size)
+        .def_prop_ro("deferred_size", &PythonLedger::deferred_size)
+        .def("take", nb::overload_cast<nb::handle>(&PythonLedger::take), "n"_a.none())
+        .def("give_back", nb::overload_cast<nb::handle, nb::handle>(&PythonLedger::give_back),
+             "slots"_a.none(), "fence"_a.none())
+        .def("free", nb::overload_cast<nb::handle, nb::handle>(&PythonLedger::free),
+             "slots"_a.none(), "fence"_a.none() = nb::none());
 }
 
 }  // namespace
@@ -104,6 +111,7 @@ NB_MODULE(_core, module) {
     module.def("read_list", &read_list, "ids"_a.none());
     bind_tree(module);
     bind_allocator(module);
+    bind_ledger(module);
 }
 
 }  // namespace radixkv

@@ -15,6 +15,7 @@ void import_python() {
     import_numpy();
     nb::module_ errors = nb::module_::import_("radixkv.errors");
     nb::module_ contract = nb::module_::import_("radixkv.tree.contract");
+    nb::module_ steps = nb::module_::import_("radixkv.tree.steps");
     nb::module_ space = nb::module_::import_("radixkv.tree.namespace");
     nb::module_ content = nb::module_::import_("radixkv.tree.content");
     nb::module_ tokens = nb::module_::import_("radixkv.tree.tokens");
@@ -27,23 +28,29 @@ void import_python() {
         .NotLockedError = errors.attr("NotLockedError"),
         .SlotNotAllocatedError = errors.attr("SlotNotAllocatedError"),
         .StaleHandleError = errors.attr("StaleHandleError"),
+        .Admission = steps.attr("Admission"),
         .InsertResult = contract.attr("InsertResult"),
         .MatchResult = contract.attr("MatchResult"),
         .NodeInfo = contract.attr("NodeInfo"),
+        .Publication = steps.attr("Publication"),
         .Stored = contract.attr("Stored"),
         .Trimmed = contract.attr("Trimmed"),
         .Namespace = space.attr("Namespace"),
         .default_namespace = space.attr("DEFAULT"),
         .array_type = nb::module_::import_("array").attr("array"),
+        .deque = nb::module_::import_("collections").attr("deque"),
+        .zeros = nb::module_::import_("numpy").attr("zeros"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),
         .hash_space = nb::module_::import_("radixkv.tree.adaptive").attr("hash_space"),
         .asarray = nb::module_::import_("numpy").attr("asarray"),
         .as_int = tokens.attr("as_int"),
+        .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),
         .as_slots = tokens.attr("as_slots"),
         .as_token_ids = tokens.attr("as_token_ids"),
         .check_namespace = space.attr("check_namespace"),
         .check_pool_shape = allocator.attr("check_pool_shape"),
+        .check_range = allocator.attr("check_range"),
         .get_policy = policies.attr("get_policy"),
     };
 }

@@ -13,12 +13,12 @@ namespace nb = nanobind;
 struct Python {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;
-    nb::object InsertResult, MatchResult, NodeInfo, Stored, Trimmed;
+    nb::object Admission, InsertResult, MatchResult, NodeInfo, Publication, Stored, Trimmed;
     nb::object Namespace, default_namespace;
-    nb::object array_type;
+    nb::object array_type, deque, zeros;
     nb::object ContentTable, count_codes, hash_space;
-    nb::object asarray, as_int, as_slots, as_token_ids, check_namespace, check_pool_shape,
-        get_policy;
+    nb::object asarray, as_int, at_least, as_slots, as_token_ids, check_namespace, check_pool_shape,
+        check_range, get_policy;
 };
 
 // Imports NumPy and what is listed above.

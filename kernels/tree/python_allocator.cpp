@@ -33,8 +33,8 @@ nb::object as_array(nb::handle slots) {
     }
 }
 
-// int64 in order. Raises InvalidSlotsError for what are no ints in one dimension.
-nb::object as_int64(nb::handle slots) {
+// Raises InvalidSlotsError for what are no ints in one dimension.
+nb::object as_ints(nb::handle slots) {
     nb::object array = as_array(slots);
     nb::object dtype = array.attr("dtype"), shape = array.attr("shape");
     std::string kind = nb::cast<std::string>(nb::object(dtype.attr("kind")));
@@ -44,12 +44,12 @@ nb::object as_int64(nb::handle slots) {
                                               nb::cast<std::string>(nb::str(dtype)) + ", shape " +
                                               show(shape) + "; free takes ints in one dimension");
     }
-    return array.attr("astype")("int64");
+    return array;
 }
 
 }  // namespace
 
-PythonAllocator::PythonAllocator(nb::handle num_slots, nb::handle page_size)
+PythonAllocator::PythonAllocator(nb::handle num_slots, nb::handle page_size, nb::handle)
     : allocator_(checked(num_slots, page_size)) {}
 
 nb::object PythonAllocator::allocate(nb::handle n) {
@@ -68,18 +68,32 @@ nb::object PythonAllocator::allocate(nb::handle n) {
 }
 
 void PythonAllocator::free(nb::handle slots) {
-    if (auto array = view_int32(slots)) {
-        if (allocator_.free(array.items, array.size)) return;
-        return free_slowly({array.items, array.items + array.size});
-    }
+    if (auto array = view_int32(slots)) return free(array.items, array.size);
     nb::object converted = as_int64(slots);
     auto array = view_int64(converted);
     if (allocator_.free(array.items, array.size)) return;
     free_slowly({array.items, array.items + array.size});
 }
 
+// In order, all of them in the pool. Raises InvalidSlotsError.
+nb::object PythonAllocator::as_int64(nb::handle slots) const {
+    nb::object ints = as_ints(slots);
+    python().check_range(ints, num_slots(), page_size());
+    return ints.attr("astype")("int64");
+}
+
+void PythonAllocator::check_slots(nb::handle slots) const {
+    auto array = view_int32(slots);
+    if (array) return check_range(array.items, array.size);
+    as_int64(slots);
+}
+
+void PythonAllocator::free(const int32_t* slots, size_t n) {
+    if (!allocator_.free(slots, n)) free_slowly({slots, slots + n});
+}
+
 void PythonAllocator::free_slowly(std::vector<int64_t> slots) {
-    check_range(slots);
+    check_range(slots.data(), slots.size());
     std::vector<int64_t> sorted = slots;
     std::sort(sorted.begin(), sorted.end());
     check_twice(sorted);
@@ -97,14 +111,11 @@ void PythonAllocator::free_slowly(std::vector<int64_t> slots) {
     allocator_.free(whole.data(), whole.size());
 }
 
-void PythonAllocator::check_range(const std::vector<int64_t>& slots) const {
+void PythonAllocator::raise_range(int64_t slot) const {
     int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
-    for (int64_t slot : slots) {
-        if (low <= slot && slot <= high) continue;
-        raise_slot(python().InvalidSlotsError, slot,
-                   " is not in the pool; slots are " + std::to_string(low) + " to " +
-                       std::to_string(high));
-    }
+    raise_slot(
+        python().InvalidSlotsError, slot,
+        " is not in the pool; slots are " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 // Names the slot that comes most often.

@@ -5,9 +5,9 @@
 #include <atomic>
 #include <memory>
 
-#include "allocator.hpp"
 #include "handle.hpp"
 #include "input.hpp"
+#include "python_ledger.hpp"
 #include "spaces.hpp"
 #include "tree_check.hpp"
 
@@ -25,28 +25,22 @@ class PythonTree {
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
+    nb::list match_batch(nb::handle prompts, nb::handle space);
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
-                      nb::handle priority, bool chunked);
+                      nb::handle priority, bool chunked, nb::handle after);
     nb::object evict(nb::handle num_tokens);
     nb::object reset();
 
-    // ---- a request's admission and publication, in one call each ----
+    // ---- a request's admission and publication: see radixkv/tree/steps.py ----
 
-    // Matches at most `max_cached` tokens, locks them, and fills `row` with slots for all tokens
-    // and `extra` more, evicting what that takes: (length, handle, evicted), or None and nothing
-    // taken.
-    nb::object admit(nb::handle ids, SlotAllocator& slots, nb::handle row, nb::handle space,
-                     nb::handle content, uint32_t max_cached, uint32_t extra);
-
-    // Inserts the tokens with the slots of `row`, of which the first `shared` are the tree's and
-    // locked by `held`, and so are not looked at again; points `row` at the tree's slots, frees the
-    // request's duplicates and moves the lock: (length that was there, handle).
-    nb::object publish(nb::handle ids, SlotAllocator& slots, nb::handle row, nb::handle space,
-                       nb::handle content, int64_t priority, bool chunked, uint32_t shared,
-                       nb::handle held);
+    nb::object admit(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
+                     nb::handle content, nb::handle max_cached, nb::handle extra);
+    nb::object publish(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
+                       nb::handle content, nb::handle priority, bool chunked, nb::handle held,
+                       nb::handle fence);
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }
@@ -82,12 +76,18 @@ class PythonTree {
         nb::object space;
     };
 
+    // The beginning of a key that a locked handle stands for: it is not looked at again.
+    struct Known {
+        NodeId node = NONE;
+        uint32_t length = 0;
+    };
+
     struct Insert {
-        const int32_t* slots;
+        const int32_t* slots;  // of what is behind the known tokens
         size_t count;
         int64_t priority;
         bool is_hit;
-        NodeId known = NONE;  // the node at which a beginning of the key ends that the caller knows
+        Known known;
     };
 
     struct Inserted {
@@ -99,7 +99,7 @@ class PythonTree {
     template <class Find>
     NodeId settle(const Find& find) const;
     template <class Key>
-    bool is_suspect(const Key& key) const;
+    bool is_suspect(const Key& key, uint32_t from) const;
     template <class Key>
     std::optional<uint32_t> probe_key(NodeId root, const Key& key) const;
     template <class Key>
@@ -114,11 +114,13 @@ class PythonTree {
     void evict_slots(uint64_t count, int32_t* out);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
-    bool make_room(uint64_t count, SlotAllocator& slots);
-    nb::object lock_matched(const Descent& found);
+    bool take(uint64_t count, PythonLedger& ledger, int32_t* out);
+    Place touch(const Descent& found, const std::vector<NodeId>& path);
+    nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
     std::vector<Lock> locks() const;
-    NodeId known_node(nb::handle held, NodeId root, uint32_t length) const;
+    uint32_t check_known(nb::handle after, nb::handle space);
+    Known known_by(nb::handle after, size_t size) const;
     nb::object new_handle(const Place& place) const;
     Handle& resolve(nb::handle object, NodeId& node) const;
     void wait_for_readers() const;

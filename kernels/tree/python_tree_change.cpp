@@ -42,23 +42,54 @@ void check_counts(size_t ids, size_t slots) {
           "token_ids"_a = ids, "slots"_a = slots);
 }
 
+void check_known_length(uint32_t length, size_t size) {
+    if (length <= size) return;
+    raise(python().InvalidArgumentError,
+          "after has " + std::to_string(length) + " tokens, token_ids has " + std::to_string(size));
+}
+
+// How many tokens the caller vouches for. Raises for a handle that proves nothing; None is fine.
+uint32_t PythonTree::check_known(nb::handle after, nb::handle space) {
+    NodeId node;
+    if (after.is_none()) return 0;
+    Handle& handle = resolve(after, node);
+    if (!handle.locks) {
+        raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
+    }
+    if (node != NONE && tree_.root_of(node) != spaces_.find(space)) {
+        raise(python().InvalidArgumentError, "after is of another namespace");
+    }
+    return handle.place.length;
+}
+
+PythonTree::Known PythonTree::known_by(nb::handle after, size_t size) const {
+    Known known;
+    if (!after.is_none()) known.length = resolve(after, known.node).place.length;
+    check_known_length(known.length, size);
+    return known;
+}
+
 nb::object PythonTree::insert(nb::handle ids, nb::handle slots, nb::handle space,
-                              nb::handle content, nb::handle priority, bool chunked) {
+                              nb::handle content, nb::handle priority, bool chunked,
+                              nb::handle after) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
+    uint32_t from = check_known(after, space);
     Slots own = check_slots(ids, slots);
-    Insert how{own.items(), own.size(), rank, !chunked};
-    if (is_given(content))
-        check_counts(view_int32(convert_token_ids(ids, "token_ids")).size, own.size());
+    if (is_given(content)) {
+        size_t size = view_int32(convert_token_ids(ids, "token_ids")).size;
+        check_known_length(from, size);
+        check_counts(size - from, own.size());
+    }
     nb::object codes = encode(ids, content, true);
     nb::object found;
-    auto copy_found = [&](const Descent& descent) {
-        int32_t* out;
-        found = new_array(descent.length, out);
-        tree_.copy_slots(descent.partial, 0, descent.length, out);
-    };
     Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
-        return insert_key(root, key, how, copy_found);
+        Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
+        return insert_key(root, key, how, [&](const Descent& descent) {
+            int32_t* out;
+            found = new_array(descent.length - from, out);
+            tree_.copy_slots(descent.partial, from, descent.length, out);
+        });
     });
     return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
                        new_handle(inserted.place));

@@ -23,8 +23,8 @@ auto with_key(nb::handle ids, const nb::object& codes, const Prepare& prepare, c
 
 // Where codes below 0 are stored, an id below 0 may equal one, so that equality proves nothing.
 template <class Key>
-bool PythonTree::is_suspect(const Key& key) const {
-    return content_codes_ > 0 && !key.is_good(0);
+bool PythonTree::is_suspect(const Key& key, uint32_t from) const {
+    return content_codes_ > 0 && !key.is_good(from);
 }
 
 // Where find() put the root, with nobody reading without the GIL: from here to the change no Python
@@ -40,26 +40,27 @@ NodeId PythonTree::settle(const Find& find) const {
 }
 
 void check_counts(size_t ids, size_t slots);
+void check_known_length(uint32_t length, size_t size);
 
 // What was there is copied by copy_found(Descent) before anything changes.
 template <class Key, class CopyFound>
 std::optional<PythonTree::Inserted> PythonTree::insert_key(NodeId root, Key key, const Insert& how,
                                                            const CopyFound& copy_found) {
-    if (is_suspect(key)) return std::nullopt;
-    if (key.size != how.count) {
-        if (!key.is_good(0)) return std::nullopt;
-        check_counts(key.size, how.count);
+    uint32_t from = how.known.length;
+    if (is_suspect(key, from)) return std::nullopt;
+    if (key.size - from != how.count) {
+        if (!key.is_good(from)) return std::nullopt;
+        check_counts(key.size - from, how.count);
     }
     uint32_t whole = key.size - key.size % tree_.page_size;
     if (!key.is_good(whole)) return std::nullopt;
     key.size = whole;
-    Descent found = tree_.descend(how.known == NONE ? root : how.known, key);
+    Descent found = tree_.descend(from ? how.known.node : root, key);
     uint32_t count = whole - found.length;
-    Block block = count ? new_block(count) : nullptr;
-    if (!key.copy(found.length, count, block.get())) return std::nullopt;
-    if (count) std::memcpy(block.get() + count, how.slots + found.length, size_t{4} * count);
+    Run run(how.slots + (found.length - from), count);
+    if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
     copy_found(found);
-    NodeId leaf = tree_.extend_path(root, found, std::move(block), count, how.priority, how.is_hit);
+    NodeId leaf = tree_.extend_path(root, found, std::move(run), how.priority, how.is_hit);
     Place place = tree_.place(tree_.path.empty() ? NONE : tree_.path.back(), whole);
     return Inserted{found.length, leaf, place};
 }
@@ -73,9 +74,15 @@ auto PythonTree::insert_codes(nb::handle ids, const nb::object& codes, nb::handl
         if (root != NONE && tree_.node(root).is_leaf()) spaces_.remove(root);
     };
     std::unique_ptr<void, decltype(drop_empty_root)> guard(this, drop_empty_root);
-    Inserted inserted = with_key(
-        ids, codes, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
-        [&](const auto& key) { return use(root, key); });
+    Inserted inserted;
+    try {
+        inserted = with_key(
+            ids, codes, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
+            [&](const auto& key) { return use(root, key); });
+    } catch (...) {
+        if (codes) content_.attr("settle")();
+        throw;
+    }
     if (inserted.leaf != NONE) record_stored(inserted.leaf, space, bool(codes));
     if (codes) content_.attr("settle")();
     return inserted;

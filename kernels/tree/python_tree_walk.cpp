@@ -20,7 +20,7 @@ nb::object PythonTree::all_slots() const {
     nb::object slots = new_array(total_size(), out);
     for (const NodeInEpoch& at : walk()) {
         const Node& node = tree_.node(at.id);
-        std::memcpy(out, node.slots(), size_t{4} * node.length);
+        node.copy_slots(0, node.length, out);
         out += node.length;
     }
     return slots;
@@ -40,12 +40,15 @@ nb::object PythonTree::info(const NodeInEpoch& at) const {
         raise(python().StaleHandleError, "the tree changed during the walk; walk again");
     }
     const Node& node = tree_.node(at.id);
+    int32_t* out;
+    nb::object slots = new_array(node.length, out);
+    node.copy_slots(0, node.length, out);
     bool is_top = tree_.node(node.parent).parent == NONE;
     return named_tuple(
         python().NodeInfo, public_id(tree_, at.id), is_top ? 0 : public_id(tree_, node.parent),
         spaces_.space_of(tree_.root_of(at.id)), node.start, copy_array(node.tokens(), node.length),
-        copy_array(node.slots(), node.length), node.lock_ref, node.recency, node.hit_count,
-        node.priority, node.is_leaf(), node.run, node.run_offset);
+        std::move(slots), node.lock_ref, node.recency, node.hit_count, node.priority,
+        node.is_leaf(), node.run, node.run_offset);
 }
 
 // ---- checking ----
@@ -98,8 +101,9 @@ void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
             codes.size % page_size()) {
             raise(python().InvalidArgumentError, "this is no state of a tree");
         }
+        Run run(slots.items, static_cast<uint32_t>(codes.size));
+        std::memcpy(run.tokens(), codes.items, size_t{4} * codes.size);
         Node like;
-        like.length = static_cast<uint32_t>(codes.size);
         like.recency = nb::cast<uint64_t>(info.attr("recency"));
         like.hit_count = nb::cast<uint32_t>(info.attr("hit_count"));
         like.priority = nb::cast<int64_t>(info.attr("priority"));
@@ -108,9 +112,9 @@ void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
         auto parent_id = nb::cast<uint64_t>(info.attr("parent_id"));
         NodeId parent =
             parent_id ? by_id.at(parent_id) : spaces_.find_or_add(info.attr("namespace"));
-        restored.push_back(tree_.restore(parent, like, codes.items, slots.items));
+        restored.push_back(tree_.restore(parent, like, std::move(run)));
         by_id[nb::cast<uint64_t>(info.attr("id"))] = restored.back();
-        content_codes_ += count_negative(codes.items, like.length);
+        content_codes_ += count_negative(codes.items, static_cast<uint32_t>(codes.size));
     }
     restore_history(nb::cast<nb::bytes>(counters[3]), restored);
     tree_.restore_order(nb::cast<uint64_t>(counters[0]), nb::cast<uint64_t>(counters[1]));

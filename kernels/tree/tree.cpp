@@ -38,11 +38,12 @@ void Tree::start_path(NodeId id) {
     std::reverse(path.begin(), path.end());
 }
 
-void Tree::copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+void Tree::copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+                      int32_t* out) const {
     auto copy = [&](const Node& node) {
         uint32_t end = std::min(node.end(), to);
         if (end <= from) return;
-        std::memcpy(out, node.slots() + (from - node.start), size_t{4} * (end - from));
+        node.copy_slots(from - node.start, end - from, out);
         out += end - from;
         from = end;
     };
@@ -55,7 +56,7 @@ void Tree::touch(NodeId id) {
     order_.touch(id);
 }
 
-void Tree::touch_path() {
+void Tree::touch(const std::vector<NodeId>& path) {
     for (size_t i = path.size(); i-- > 0;) touch(path[i]);
 }
 
@@ -155,31 +156,12 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
     nodes_[after].prev_sibling = by;
 }
 
-namespace {
-
-// A block of its own for `length` tokens of `node` from `from` on.
-Block cut_block(const Node& node, uint32_t from, uint32_t length) {
-    Block block = new_block(length);
-    std::memcpy(block.get(), node.tokens() + from, size_t{4} * length);
-    std::memcpy(block.get() + length, node.slots() + from, size_t{4} * length);
-    return block;
-}
-
-void give_block(Node& node, Block block, uint32_t length) {
-    std::free(node.block);
-    node.block = block.release();
-    node.length = node.capacity = length;
-}
-
-}  // namespace
-
 NodeId Tree::split(NodeId id, uint32_t at) {
-    Block head_block = cut_block(nodes_[id], 0, at);
-    Block tail_block = cut_block(nodes_[id], at, nodes_[id].length - at);
+    Run head_run = nodes_[id].cut(0, at), tail_run = nodes_[id].cut(at, nodes_[id].length - at);
     edges_.reserve(1);
-    NodeId head_id = nodes_.add();
     UseHistory* history = order_.history();
-    if (history) history->reserve(nodes_.bound());
+    if (history) history->reserve(nodes_.bound() + 1);
+    NodeId head_id = nodes_.add();
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
     head.lock_ref = node.lock_ref;
@@ -189,9 +171,9 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     head.run = node.run;
     head.run_offset = node.run_offset;
     order_.init(head_id);
-    give_block(head, std::move(head_block), at);
+    head.hold(std::move(head_run));
     replace_child(node.parent, id, head_id);
-    give_block(node, std::move(tail_block), node.length - at);
+    node.hold(std::move(tail_run));
     node.start += at;
     node.run_offset += at;
     add_child(head_id, id);
@@ -199,22 +181,22 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     return head_id;
 }
 
-NodeId Tree::add_leaf(NodeId parent, Block block, uint32_t count, int64_t priority) {
+NodeId Tree::add_leaf(NodeId parent, Run run, int64_t priority) {
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
-    give_block(leaf, std::move(block), count);
+    leaf.hold(std::move(run));
     leaf.start = nodes_[parent].end();
     leaf.run = ++runs_;
     leaf.priority = priority;
     order_.init(id);
     add_child(parent, id);
-    evictable_ += count;
+    evictable_ += leaf.length;
     order_.leafness_changed(parent);
     return id;
 }
 
-NodeId Tree::extend_path(NodeId root, const Descent& found, Block block, uint32_t count,
-                         int64_t priority, bool is_hit) {
+NodeId Tree::extend_path(NodeId root, const Descent& found, Run run, int64_t priority,
+                         bool is_hit) {
     // Whatever can fail comes first.
     nodes_.reserve(2);
     edges_.reserve(2);
@@ -229,8 +211,8 @@ NodeId Tree::extend_path(NodeId root, const Descent& found, Block block, uint32_
         history->use(path);
     }
     NodeId leaf = NONE;
-    if (count > 0) {
-        leaf = add_leaf(path.empty() ? root : path.back(), std::move(block), count, priority);
+    if (run.length > 0) {
+        leaf = add_leaf(path.empty() ? root : path.back(), std::move(run), priority);
         path.push_back(leaf);
         if (history) history->add(leaf, !is_hit);
     }
@@ -243,12 +225,6 @@ NodeId Tree::extend_path(NodeId root, const Descent& found, Block block, uint32_
 }
 
 // ---- evicting ----
-
-void Tree::shorten(Node& node, uint32_t keep) {
-    node.length = keep;
-    // Copied when half is gone: O(1) a trimmed token over time.
-    if (node.capacity > 2 * keep) give_block(node, cut_block(node, 0, keep), keep);
-}
 
 void Tree::note_end_of_run(const Node& leaf) {
     if (leaf.run_offset > 0) {
@@ -285,10 +261,7 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
     }
 }
 
-NodeId Tree::restore(NodeId parent, const Node& like, const int32_t* tokens, const int32_t* slots) {
-    Block block = new_block(like.length);
-    std::memcpy(block.get(), tokens, size_t{4} * like.length);
-    std::memcpy(block.get() + like.length, slots, size_t{4} * like.length);
+NodeId Tree::restore(NodeId parent, const Node& like, Run run) {
     edges_.reserve(1);
     NodeId id = nodes_.add();
     if (UseHistory* history = order_.history()) history->reserve(nodes_.bound());
@@ -300,9 +273,9 @@ NodeId Tree::restore(NodeId parent, const Node& like, const int32_t* tokens, con
     node.hit_count = like.hit_count;
     node.priority = like.priority;
     order_.init(id);
-    give_block(node, std::move(block), like.length);
+    node.hold(std::move(run));
     add_child(parent, id);
-    evictable_ += like.length;
+    evictable_ += node.length;
     return id;
 }
 

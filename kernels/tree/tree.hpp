@@ -83,11 +83,16 @@ class Tree {
     // The nodes of the last descent, or of the last insert.
     std::vector<NodeId> path;
 
-    // The slots of the last descent's tokens `from` to `to`; the last of them may be in `partial`.
-    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const;
+    // The slots of the tokens `from` to `to` on a path; the last of them may be in `partial`.
+    void copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+                    int32_t* out) const;
+    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+        copy_slots(path, partial, from, to, out);
+    }
 
-    // `path` becomes the newest there is.
-    void touch_path();
+    // A path becomes the newest there is.
+    void touch(const std::vector<NodeId>& path);
+    void touch_path() { touch(path); }
 
     // ---- locks ----
 
@@ -103,10 +108,9 @@ class Tree {
     // ---- changing ----
 
     // After a descent that matched `length` of the key: cuts the node matched in part, hangs a leaf
-    // of `count` tokens under the path (if there are any), whose block holds them already, and
-    // touches the path. Returns the leaf.
-    NodeId extend_path(NodeId root, const Descent& found, Block block, uint32_t count,
-                       int64_t priority, bool is_hit);
+    // of the tokens of `run` under the path (if there are any), and touches the path. Returns the
+    // leaf.
+    NodeId extend_path(NodeId root, const Descent& found, Run run, int64_t priority, bool is_hit);
 
     // Frees `count` tokens (whole pages, at most `evictable_size`) and writes their slots. Calls
     // on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
@@ -120,8 +124,9 @@ class Tree {
     // All nodes under `root`, depth first, children in the order they came.
     void walk(NodeId root, std::vector<NodeId>& out) const;
 
-    // A node as `walk` showed it, under a parent that was restored before it.
-    NodeId restore(NodeId parent, const Node& like, const int32_t* tokens, const int32_t* slots);
+    // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
+    // own.
+    NodeId restore(NodeId parent, const Node& like, Run run);
 
     // What the policy learnt, of nodes as `walk` gives them; null where it learns nothing.
     UseHistory* history() { return order_.history(); }
@@ -133,8 +138,12 @@ class Tree {
     friend class TreeCheck;
 
   private:
+    template <class Key, class IsIt>
+    NodeId find_child(NodeId parent, const Key& key, uint32_t at, const IsIt& is_it) const;
     template <class Key>
-    NodeId find_child(NodeId parent, const Key& key, uint32_t at) const;
+    NodeId child(NodeId parent, const Key& key, uint32_t at) const;
+    template <class Key>
+    NodeId ask_for_child(NodeId parent, const Key& key, uint32_t at) const;
 
     uint32_t edge_hash(NodeId parent, const int32_t* tokens) const;
     void add_lock(NodeId node, int step);
@@ -142,10 +151,9 @@ class Tree {
     void remove_child(NodeId parent, NodeId child);
     void replace_child(NodeId parent, NodeId child, NodeId by);
     NodeId split(NodeId node, uint32_t at);
-    NodeId add_leaf(NodeId parent, Block block, uint32_t count, int64_t priority);
+    NodeId add_leaf(NodeId parent, Run run, int64_t priority);
     void touch(NodeId node);
     void start_path(NodeId node);
-    void shorten(Node& node, uint32_t keep);
     NodeId remove_leaf(NodeId leaf);
     void note_end_of_run(const Node& leaf);
 
@@ -158,37 +166,59 @@ class Tree {
     std::unordered_map<uint64_t, NodeId> cut_runs_;
 };
 
-template <class Key>
-NodeId Tree::find_child(NodeId parent, const Key& key, uint32_t at) const {
-    auto begins_with_page = [&](const Node& node) {
-        return key.common(at, node.tokens(), page_size) == page_size;
-    };
+template <class Key, class IsIt>
+NodeId Tree::find_child(NodeId parent, const Key& key, uint32_t at, const IsIt& is_it) const {
     // An only child needs no look-up: most nodes of a long chat have one.
     NodeId first = nodes_[parent].first_child;
     if (first == NONE) return NONE;
-    if (nodes_[first].next_sibling == NONE) return begins_with_page(nodes_[first]) ? first : NONE;
+    if (nodes_[first].next_sibling == NONE) return is_it(nodes_[first]) ? first : NONE;
     uint32_t hash = edges_.hash(parent, [&](uint32_t i) { return key.at(at + i); }, page_size);
-    return edges_.find(hash, [&](NodeId id) {
-        return nodes_[id].parent == parent && begins_with_page(nodes_[id]);
+    return edges_.find(hash,
+                       [&](NodeId id) { return nodes_[id].parent == parent && is_it(nodes_[id]); });
+}
+
+template <class Key>
+NodeId Tree::child(NodeId parent, const Key& key, uint32_t at) const {
+    return find_child(parent, key, at, [&](const Node& node) {
+        return key.common(at, node.tokens(), page_size) == page_size;
     });
+}
+
+// Who most likely is the child, asked for from memory: it is looked at only when all before it was.
+template <class Key>
+NodeId Tree::ask_for_child(NodeId parent, const Key& key, uint32_t at) const {
+    if (key.size - at < page_size) return NONE;
+    NodeId id = find_child(parent, key, at, [](const Node&) { return true; });
+    if (id == NONE) return NONE;
+    const Node& node = nodes_[id];
+    node.ask_for_all();
+    ask_for(&nodes_[node.first_child], 1);
+    return id;
 }
 
 template <class Key, class Visit>
 Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
     uint32_t at = nodes_[from].end();
-    NodeId id = from;
-    while (id != NONE && key.size - at >= page_size) {
-        id = find_child(id, key, at);
-        if (id == NONE) break;
-        const Node& node = nodes_[id];
-        // The slots and the next node are needed soon.
-        ask_for_block(node);
-        ask_for(&nodes_[node.first_child], 1);
-        uint32_t most = std::min(node.length, key.size - at);
-        uint32_t same = key.common(at, node.tokens(), most);
-        if (same < node.length) return {id, at + same - same % page_size};
+    NodeId parent = from, id = ask_for_child(from, key, at);
+    while (id != NONE) {
+        const Node* node = &nodes_[id];
+        uint32_t most = std::min(node->length, key.size - at);
+        NodeId next = ask_for_child(id, key, at + most);
+        uint32_t same = key.common(at, node->tokens(), most);
+        if (same < page_size) {  // another child with the same hash may be the one
+            NodeId other = child(parent, key, at);
+            if (other == NONE) break;
+            id = other;
+            node = &nodes_[id];
+            most = std::min(node->length, key.size - at);
+            next = ask_for_child(id, key, at + most);
+            same = key.common(at, node->tokens(), most);
+        }
+        if (same < node->length) return {id, at + same - same % page_size};
         visit(id);
         at += same;
+        parent = id;
+        id = next;
     }
     return {NONE, at};
 }
@@ -210,12 +240,12 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
         uint32_t keep = node.length - going;
         on_trim(Trim{node, keep});
         if (history) history->trim(victim, keep);
-        std::memcpy(out, node.slots() + keep, size_t{4} * going);
+        node.copy_slots(keep, going, out);
         out += going;
         count -= going;
         evictable_ -= going;
         if (keep > 0) {
-            shorten(node, keep);
+            node.shorten(keep);
         } else if (NodeId empty_root = remove_leaf(victim)) {
             on_empty(empty_root);
         }

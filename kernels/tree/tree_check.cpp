@@ -73,7 +73,7 @@ class TreeCheck {
     void check_shape(NodeId id) {
         const Node &own = node(id), &parent = node(own.parent);
         Int32Key page{own.tokens(), tree_.page_size, true};
-        if (!own.is_alive() || !is_in_table(id) || tree_.find_child(own.parent, page, 0) != id) {
+        if (!own.is_alive() || !is_in_table(id) || tree_.child(own.parent, page, 0) != id) {
             lines_.push_back("I7 reach: " + name(id) +
                              " is not found from its parent by its first page");
         }
@@ -81,10 +81,10 @@ class TreeCheck {
             lines_.push_back("I7 reach: " + name(id) + " starts at " + number(own.start) +
                              ", its parent ends at " + number(parent.end()));
         }
-        if (!own.length || own.length % tree_.page_size || own.capacity < own.length ||
-            own.capacity > 2 * own.length) {
+        if (!own.length || own.length % tree_.page_size || own.capacity() < own.length ||
+            own.capacity() > 2 * own.length) {
             lines_.push_back("I7 reach: " + name(id) + " has " + number(own.length) +
-                             " tokens in room for " + number(own.capacity));
+                             " tokens in room for " + number(own.capacity()));
         }
         if (!is_root(own.parent)) check_against_parent(id);
     }
@@ -118,8 +118,10 @@ class TreeCheck {
 
     void check_slots() {
         std::vector<int32_t> slots;
-        for (NodeId id : all_)
-            slots.insert(slots.end(), node(id).slots(), node(id).slots() + node(id).length);
+        for (NodeId id : all_) {
+            slots.resize(slots.size() + node(id).length);
+            node(id).copy_slots(0, node(id).length, slots.data() + slots.size() - node(id).length);
+        }
         std::sort(slots.begin(), slots.end());
         auto twice = std::adjacent_find(slots.begin(), slots.end());
         if (twice != slots.end()) {

@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.cores import native_module
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
 
 Int32Array: TypeAlias = NDArray[np.int32]
@@ -14,8 +15,8 @@ Int32Array: TypeAlias = NDArray[np.int32]
 class TokenToKVAllocator:
     """Hands out slots `page_size` to `num_slots + page_size - 1` in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. Cost: O(1) a slot, O(n log n) for the duplicate check
-    of a free.
+    What was freed last is handed out first. core: see `RadixTree`. Cost: O(1) a slot; the Python
+    core's free takes O(n log n).
 
     >>> allocator = TokenToKVAllocator(4)
     >>> allocator.allocate(3)
@@ -25,7 +26,58 @@ class TokenToKVAllocator:
     2
     """
 
-    def __init__(self, num_slots: int, page_size: int = 1) -> None:
+    num_slots: int
+    page_size: int
+    core: str
+
+    def __new__(
+        cls, num_slots: int, page_size: int = 1, core: str | None = None
+    ) -> "TokenToKVAllocator":
+        if cls is TokenToKVAllocator:
+            native = native_module(core, "radixkv.memory.native_core")
+            chosen: type[TokenToKVAllocator] = native.NativeAllocator if native else PythonAllocator
+            return chosen.__new__(chosen, num_slots, page_size, core)
+        return super().__new__(cls)
+
+    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None:
+        """See the class. Raises InvalidArgumentError."""
+
+    @property
+    def free_size(self) -> int:
+        """Slots that `allocate` could hand out."""
+        raise NotImplementedError
+
+    def allocate(self, n: int) -> Int32Array | None:
+        """`n` slots, (n,) int32, page by page; None and nothing taken if fewer are free.
+
+        Raises InvalidArgumentError if `n` is negative or no multiple of the page size.
+        """
+        raise NotImplementedError
+
+    def free(self, slots: ArrayLike) -> None:
+        """Take slots back, in whole pages.
+
+        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
+        page, SlotNotAllocatedError for one that is free already or comes twice; each names it, and
+        then nothing was freed.
+        """
+        raise NotImplementedError
+
+    def check_range(self, slots: Int32Array) -> None:
+        """Raises InvalidSlotsError for a slot that is not in the pool."""
+        raise NotImplementedError
+
+    def free_slots(self) -> Int32Array:
+        """The free slots, (free_size,) int32, for checks."""
+        raise NotImplementedError
+
+
+class PythonAllocator(TokenToKVAllocator):
+    """See `TokenToKVAllocator`."""
+
+    core = "python"
+
+    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None:
         check_pool_shape(num_slots, page_size)
         self.num_slots = num_slots
         self.page_size = page_size
@@ -37,14 +89,9 @@ class TokenToKVAllocator:
 
     @property
     def free_size(self) -> int:
-        """Slots that `allocate` could hand out."""
         return self._top * self.page_size
 
     def allocate(self, n: int) -> Int32Array | None:
-        """`n` slots, (n,) int32, page by page; None and nothing taken if fewer are free.
-
-        Raises InvalidArgumentError if `n` is negative or no multiple of the page size.
-        """
         n = _as_int("n", n)
         if n < 0 or n % self.page_size:
             raise InvalidArgumentError(
@@ -59,14 +106,8 @@ class TokenToKVAllocator:
         return self._slots_of(pages)
 
     def free(self, slots: ArrayLike) -> None:
-        """Take slots back, in whole pages.
-
-        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
-        page, SlotNotAllocatedError for one that is free already or comes twice; each names it, and
-        then nothing was freed.
-        """
         given = _as_slots(slots)
-        self._check_range(given)
+        self.check_range(given)
         given = given.astype(np.int64)
         _check_once(given)
         pages = self._whole_pages(given)
@@ -79,7 +120,6 @@ class TokenToKVAllocator:
         self._top += len(pages)
 
     def free_slots(self) -> Int32Array:
-        """The free slots, (free_size,) int32, for checks."""
         return self._slots_of(self._stack[: self._top])
 
     def _slots_of(self, pages: Int32Array) -> Int32Array:
@@ -88,14 +128,8 @@ class TokenToKVAllocator:
         within = np.arange(self.page_size, dtype=np.int32)
         return (pages[:, None] * np.int32(self.page_size) + within).reshape(-1)
 
-    def _check_range(self, given: NDArray[Any]) -> None:
-        low, high = self.page_size, self.num_slots + self.page_size - 1
-        wrong = (given < low) | (given > high)
-        if wrong.any():
-            slot = int(given[wrong.argmax()])
-            raise InvalidSlotsError(
-                f"slot {slot} is not in the pool; slots are {low} to {high}", slot=slot
-            )
+    def check_range(self, slots: NDArray[Any]) -> None:
+        check_range(slots, self.num_slots, self.page_size)
 
     def _whole_pages(self, given: NDArray[np.int64]) -> NDArray[np.int64]:
         """The pages that distinct slots make up, in the order of their first slots in `given`."""
@@ -150,4 +184,15 @@ def check_pool_shape(num_slots: int, page_size: int) -> None:
     if num_slots + page_size > 2**31 - 1:
         raise InvalidArgumentError(
             f"num_slots is {num_slots}; slots are int32, so fewer than 2**31"
+        )
+
+
+def check_range(slots: NDArray[Any], num_slots: int, page_size: int) -> None:
+    """Raises InvalidSlotsError for a slot that no pool of this shape has."""
+    low, high = page_size, num_slots + page_size - 1
+    wrong = (slots < low) | (slots > high)
+    if wrong.any():
+        slot = int(slots[wrong.argmax()])
+        raise InvalidSlotsError(
+            f"slot {slot} is not in the pool; slots are {low} to {high}", slot=slot
         )

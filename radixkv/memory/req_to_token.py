@@ -25,6 +25,7 @@ class ReqToTokenPool:
         self.max_context_len = at_least(1, max_context_len=max_context_len)
         self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
         self._free = list(range(self.max_requests - 1, -1, -1))
+        self._is_held = bytearray(self.max_requests)
 
     @property
     def free_size(self) -> int:
@@ -33,15 +34,20 @@ class ReqToTokenPool:
 
     def allocate(self) -> int | None:
         """A free row, or None."""
-        return self._free.pop() if self._free else None
+        if not self._free:
+            return None
+        row = self._free.pop()
+        self._is_held[row] = True
+        return row
 
     def free(self, row: int) -> None:
         """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
         is_row = isinstance(row, int | np.integer) and 0 <= row < self.max_requests
-        if not is_row or row in self._free:
+        if not is_row or not self._is_held[row]:
             raise InvalidArgumentError(
                 f"row {row!r} is not held; rows are 0 to {self.max_requests - 1}"
             )
+        self._is_held[row] = False
         self._free.append(int(row))
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":

@@ -8,9 +8,11 @@ from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats
 from radixkv.service.client import AsyncClient, Client
 from radixkv.service.codec import Prompt
 from radixkv.service.server import CacheServer
+from radixkv.service.watch import AsyncWatch, Watch
 
 __all__ = [
     "AsyncClient",
+    "AsyncWatch",
     "CacheServer",
     "Client",
     "Match",
@@ -18,4 +20,5 @@ __all__ = [
     "Prompt",
     "ServerInfo",
     "ServerStats",
+    "Watch",
 ]

@@ -9,12 +9,16 @@ from typing import Any, Concatenate, ParamSpec, Self, TypeVar
 import grpc
 import grpc.aio
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import InvalidArgumentError, ServiceError
 from radixkv.service import calls
 from radixkv.service.calls import Call
 from radixkv.service.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
 from radixkv.service.process import claim_process
+from radixkv.service.rpcs import WATCH, Rpc
 from radixkv.service.status import to_error
+from radixkv.service.watch import AsyncWatch, Watch
+from radixkv.tree import Namespace
+from radixkv.v1.watch_pb2 import WatchRequest
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -62,18 +66,31 @@ class _Connection:
         self._channel = channel
         self._timeout_s = _checked(timeout_s)
         self._methods: dict[str, Any] = {}
+        self._is_closed = False
 
     def _start(self, call: Call[Any]) -> Any:
+        timeout_s = _checked(call.timeout_s) or self._timeout_s or call.rpc.deadline_s
+        return self._method(call.rpc)(call.request, timeout=timeout_s)
+
+    def _method(self, rpc: Rpc[Any, Any], shape: str = "unary_unary") -> Any:
+        """The RPC as a callable of the channel.
+
+        Raises ForkedProcessError, and ServiceError after `close`.
+        """
         claim_process()
-        rpc = call.rpc
+        if self._is_closed:
+            raise ServiceError(f"the client of {self.target} is closed")
         if rpc.path not in self._methods:
-            self._methods[rpc.path] = self._channel.unary_unary(
+            self._methods[rpc.path] = getattr(self._channel, shape)(
                 rpc.path,
                 request_serializer=rpc.request.SerializeToString,
                 response_deserializer=rpc.response.FromString,
             )
-        timeout_s = _checked(call.timeout_s) or self._timeout_s or rpc.deadline_s
-        return self._methods[rpc.path](call.request, timeout=timeout_s)
+        return self._methods[rpc.path]
+
+    def _open_watch(self, request: WatchRequest) -> Any:
+        # The connection may still be in its own pause after a loss: wait for it, do not fail.
+        return self._method(WATCH, "unary_stream")(request, wait_for_ready=True)
 
 
 def _checked(timeout_s: float | None) -> float | None:
@@ -103,6 +120,16 @@ class Client(_Connection):
     server_info = _blocking(calls.server_info)
     stats = _blocking(calls.stats)
 
+    def watch(
+        self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None
+    ) -> Watch:
+        """What becomes cached and what is evicted, from a snapshot on; see `Watch`.
+
+        namespace: only what is stored there; None: all. after: go on from this (epoch, revision),
+        as the last update said, instead.
+        """
+        return Watch(self._open_watch, self.target, namespace, after)
+
     def _make(self, call: Call[T]) -> T:
         try:
             return call.read(self._start(call))
@@ -111,6 +138,7 @@ class Client(_Connection):
 
     def close(self) -> None:
         """Disconnect; calls under way are cancelled."""
+        self._is_closed = True
         self._channel.close()
 
     def __enter__(self) -> Self:
@@ -131,6 +159,12 @@ class AsyncClient(_Connection):
     server_info = _awaited(calls.server_info)
     stats = _awaited(calls.stats)
 
+    def watch(
+        self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None
+    ) -> AsyncWatch:
+        """See `Client.watch`."""
+        return AsyncWatch(self._open_watch, self.target, namespace, after)
+
     async def _make(self, call: Call[T]) -> T:
         try:
             return call.read(await self._start(call))
@@ -139,6 +173,7 @@ class AsyncClient(_Connection):
 
     async def close(self) -> None:
         """Disconnect; calls under way are cancelled."""
+        self._is_closed = True
         await self._channel.close()
 
     async def __aenter__(self) -> Self:

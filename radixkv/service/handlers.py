@@ -8,17 +8,16 @@ from google.protobuf.timestamp_pb2 import Timestamp
 import radixkv
 from radixkv.cache import PrefixCache
 from radixkv.errors import (
-    EpochMismatchError,
     InvalidArgumentError,
     MessageTooLargeError,
     UnsupportedError,
 )
 from radixkv.service import codec
+from radixkv.service.auth import Principal
 from radixkv.service.codec import Key
 from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_MESSAGE_BYTES
 from radixkv.tree import Namespace
 from radixkv.v1.info_pb2 import (
-    GetServerInfoRequest,
     GetServerInfoResponse,
     GetStatsRequest,
     GetStatsResponse,
@@ -40,7 +39,7 @@ class Handlers:
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
 
-    def match_prefix(self, request: MatchPrefixRequest) -> MatchPrefixResponse:
+    def match_prefix(self, request: MatchPrefixRequest, _: Principal) -> MatchPrefixResponse:
         """The whole batch at one revision, or an error and nothing changed."""
         _check_options(request)
         codec.check_batch(len(request.sequences))
@@ -52,7 +51,8 @@ class Handlers:
         namespace = codec.read_namespace(request.namespace)
         look = self._probe if request.probe else self._match
         with self._lock:
-            self._check_epoch(request.expected_epoch)
+            if request.expected_epoch:
+                self._cache.events.check_epoch(request.expected_epoch)
             matches = [look(key, namespace, request.want_slots) for key in keys]
             return MatchPrefixResponse(header=self._header(), matches=matches)
 
@@ -65,7 +65,7 @@ class Handlers:
         slots = codec.pack(match.slots) if want_slots else b""
         return PrefixMatch(matched_length=match.length, slots=slots)
 
-    def get_server_info(self, _: GetServerInfoRequest) -> GetServerInfoResponse:
+    def get_server_info(self, *_: object) -> GetServerInfoResponse:
         return GetServerInfoResponse(
             header=self._header(),
             version=radixkv.__version__,
@@ -78,7 +78,7 @@ class Handlers:
             start_time=self._start_time,
         )
 
-    def get_stats(self, request: GetStatsRequest) -> GetStatsResponse:
+    def get_stats(self, request: GetStatsRequest, _: Principal) -> GetStatsResponse:
         if request.HasField("namespace"):
             raise UnsupportedError("the cache counts no namespace apart; ask without one")
         stats = self._cache.stats()
@@ -99,15 +99,6 @@ class Handlers:
         with self._lock:
             events = self._cache.events
             return ResponseHeader(epoch=events.epoch, revision=events.revision)
-
-    def _check_epoch(self, expected: int) -> None:
-        epoch = self._cache.events.epoch
-        if expected not in (0, epoch):
-            raise EpochMismatchError(
-                f"the cache is in epoch {epoch}, not {expected}: forget what was known of it",
-                epoch=epoch,
-                expected_epoch=expected,
-            )
 
 
 def _check_options(request: MatchPrefixRequest) -> None:

@@ -1,7 +1,7 @@
 """What both sides of a connection agree on, and change together: sizes, deadlines, keep-alive."""
 
 import json
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 Options: TypeAlias = list[tuple[str, Any]]
 
@@ -12,6 +12,14 @@ DATA_DEADLINE_S = 1.0
 ADMIN_DEADLINE_S = 10.0
 # For callers that set no deadline.
 LONGEST_CALL_S = 30.0
+# Calls under way at once; more are refused. Streams cannot starve the rest.
+CONCURRENT_CALLS: dict[Literal["data", "admin", "stream"], int] = {
+    "data": 256,
+    "admin": 32,
+    "stream": 4096,
+}
+# A quiet watcher that asked for it is told this often that nothing happened.
+PROGRESS_S = 5.0
 
 _SIZES: Options = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -22,6 +30,9 @@ SERVER_OPTIONS: Options = [
     *_SIZES,
     # Two servers on one port would share its connections in silence.
     ("grpc.so_reuseport", 0),
+    # A client that is frozen or cut off holds its streams no longer than this.
+    ("grpc.keepalive_time_ms", 30_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
     # A server that had no processor for a minute reads several pings at once: that is no attack.
@@ -53,6 +64,10 @@ CLIENT_OPTIONS: Options = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.service_config", json.dumps(_RETRY)),
+    # A server that comes back is found within a second or two, not two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.min_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 2_000),
     # A cache is asked where it runs; a proxy meant for the web would only lose the call.
     ("grpc.enable_http_proxy", 0),
 ]

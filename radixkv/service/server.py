@@ -11,11 +11,14 @@ from radixkv.cache import PrefixCache
 from radixkv.errors import ServiceError
 from radixkv.service import rpcs, serving
 from radixkv.service.address import check_address, is_local, listen
+from radixkv.service.front import Front
 from radixkv.service.handlers import Handlers
 from radixkv.service.limits import DEFAULT_ADDRESS, SERVER_OPTIONS
+from radixkv.service.observer import Observer
 from radixkv.service.process import claim_process
+from radixkv.service.watching import Watches
 
-SERVICES = (rpcs.PREFIX_CACHE_SERVICE, rpcs.INFO_SERVICE)
+SERVICES = (rpcs.PREFIX_CACHE_SERVICE, rpcs.WATCH_SERVICE, rpcs.INFO_SERVICE)
 
 
 class CacheServer:
@@ -43,6 +46,7 @@ class CacheServer:
         check_address(address, insecure=insecure)
         self.address = address
         self._reflection = is_local(address) if reflection is None else reflection
+        self._cache = cache
         self._handlers = Handlers(cache)
         self._thread: Thread | None = None
 
@@ -87,7 +91,9 @@ class CacheServer:
         self._stopping: asyncio.Future[float] = self._loop.create_future()
         server = grpc.aio.server(options=SERVER_OPTIONS)
         with ThreadPoolExecutor(1, "radixkv-writer") as writer:
-            self._serve_rpcs(server, writer)
+            front = Front(writer, None, Observer())
+            self.watches = watches = Watches(self._cache, front.in_writer)
+            self._serve_rpcs(server, front, watches)
             health = await serving.serve_health(server, SERVICES)
             if self._reflection:
                 serving.serve_reflection(server, SERVICES)
@@ -97,10 +103,16 @@ class CacheServer:
             ready.set_result(address)
             grace_s = await self._stopping
             await health.enter_graceful_shutdown()
+            watches.drain()
             await server.stop(grace_s)
+            watches.close()
 
-    def _serve_rpcs(self, server: grpc.aio.Server, writer: ThreadPoolExecutor) -> None:
+    def _serve_rpcs(self, server: grpc.aio.Server, front: Front, watches: Watches) -> None:
         handlers = self._handlers
-        serving.serve_rpc(server, rpcs.MATCH_PREFIX, handlers.match_prefix, writer)
-        serving.serve_rpc(server, rpcs.GET_SERVER_INFO, handlers.get_server_info, writer)
-        serving.serve_rpc(server, rpcs.GET_STATS, handlers.get_stats, writer)
+        for rpc, handler in (
+            (rpcs.MATCH_PREFIX, front.unary(rpcs.MATCH_PREFIX, handlers.match_prefix)),
+            (rpcs.GET_SERVER_INFO, front.unary(rpcs.GET_SERVER_INFO, handlers.get_server_info)),
+            (rpcs.GET_STATS, front.unary(rpcs.GET_STATS, handlers.get_stats)),
+            (rpcs.WATCH, front.stream(rpcs.WATCH, lambda request, _: watches.watch(request))),
+        ):
+            serving.add_handlers(server, rpc.service, {rpc.name: handler})

@@ -1,14 +1,16 @@
 """Errors on the wire: one table, read by the server in one direction, by the client in the other.
 
 A refused call carries google.rpc.Status with an ErrorInfo (`reason`, domain "radixkv", the error's
-details as metadata), and a BadRequest where one field is to blame. What is not in the table is a
-bug: INTERNAL, without the exception's text.
+details as metadata), and beside it what the table says. What is not in the table is a bug:
+INTERNAL, without the exception's text.
 """
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import grpc
 from google.protobuf import any_pb2
+from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_status import rpc_status
 
@@ -16,19 +18,81 @@ from radixkv import errors
 from radixkv.errors import RadixKVError, ServiceError
 
 DOMAIN = "radixkv"
+# Trailing metadata has room for 8 KiB.
+_LONGEST_MESSAGE, _LONGEST_VALUE = 1000, 200
 
-# One row an error: its class, which knows its reason, and its gRPC code.
-TABLE: dict[type[RadixKVError], int] = {
-    errors.InvalidArgumentError: code_pb2.INVALID_ARGUMENT,
-    errors.InvalidTokensError: code_pb2.INVALID_ARGUMENT,
-    errors.InvalidContentError: code_pb2.INVALID_ARGUMENT,
-    errors.InvalidNamespaceError: code_pb2.INVALID_ARGUMENT,
-    errors.BatchTooLargeError: code_pb2.INVALID_ARGUMENT,
-    errors.MessageTooLargeError: code_pb2.INVALID_ARGUMENT,
-    errors.EpochMismatchError: code_pb2.FAILED_PRECONDITION,
-    errors.UnsupportedError: code_pb2.UNIMPLEMENTED,
-    errors.DeadlineExceededError: code_pb2.DEADLINE_EXCEEDED,
-    errors.ServiceUnavailableError: code_pb2.UNAVAILABLE,
+Detail = Callable[[RadixKVError, str], Any]
+
+
+class Row(NamedTuple):
+    """code: of gRPC. detail: makes what goes beside the ErrorInfo."""
+
+    code: int
+    detail: Detail | None = None
+
+
+def _bad_request(error: RadixKVError, message: str) -> Any:
+    """Which field is to blame, if one is."""
+    if "field" not in error.details:
+        return None
+    violation = error_details_pb2.BadRequest.FieldViolation(
+        field=error.details["field"], description=message, reason=error.reason
+    )
+    return error_details_pb2.BadRequest(field_violations=[violation])
+
+
+def _precondition(error: RadixKVError, message: str) -> Any:
+    violation = error_details_pb2.PreconditionFailure.Violation(
+        type=error.reason, subject=DOMAIN, description=message
+    )
+    return error_details_pb2.PreconditionFailure(violations=[violation])
+
+
+def _resource(error: RadixKVError, message: str) -> Any:
+    (kind, name), *_ = error.details.items() or [("resource", "")]
+    return error_details_pb2.ResourceInfo(
+        resource_type=f"radixkv.{kind}", resource_name=str(name), description=message
+    )
+
+
+def _retry(error: RadixKVError, _: str) -> Any:
+    info = error_details_pb2.RetryInfo()
+    info.retry_delay.FromMilliseconds(round(1000 * error.details.get("retry_after_s", 1)))
+    return info
+
+
+_INVALID = Row(code_pb2.INVALID_ARGUMENT, _bad_request)
+
+# One row an error: its class, which knows its reason, its gRPC code, and what goes with it.
+TABLE: dict[type[RadixKVError], Row] = {
+    errors.InvalidArgumentError: _INVALID,
+    errors.InvalidTokensError: _INVALID,
+    errors.InvalidContentError: _INVALID,
+    errors.InvalidSlotsError: _INVALID,
+    errors.InvalidNamespaceError: _INVALID,
+    errors.BatchTooLargeError: _INVALID,
+    errors.MessageTooLargeError: _INVALID,
+    errors.PromptTooLongError: _INVALID,
+    errors.RequestIdReusedError: _INVALID,
+    errors.LeaseTtlError: _INVALID,
+    errors.LeaseNotFoundError: Row(code_pb2.NOT_FOUND, _resource),
+    errors.PinNotFoundError: Row(code_pb2.NOT_FOUND, _resource),
+    errors.SlotNotAllocatedError: Row(code_pb2.FAILED_PRECONDITION, _precondition),
+    errors.LiveRequestsError: Row(code_pb2.FAILED_PRECONDITION, _precondition),
+    errors.StaleWeightsError: Row(code_pb2.FAILED_PRECONDITION, _precondition),
+    errors.EpochMismatchError: Row(code_pb2.FAILED_PRECONDITION),
+    errors.OutOfSlotsError: Row(code_pb2.RESOURCE_EXHAUSTED, _retry),
+    errors.OverloadedError: Row(code_pb2.RESOURCE_EXHAUSTED, _retry),
+    errors.HistoryLostError: Row(code_pb2.OUT_OF_RANGE),
+    errors.RevisionInFutureError: Row(code_pb2.OUT_OF_RANGE),
+    errors.WatcherTooSlowError: Row(code_pb2.OUT_OF_RANGE),
+    errors.UnsupportedError: Row(code_pb2.UNIMPLEMENTED),
+    errors.DeadlineExceededError: Row(code_pb2.DEADLINE_EXCEEDED),
+    errors.ServiceUnavailableError: Row(code_pb2.UNAVAILABLE),
+    errors.DrainingError: Row(code_pb2.UNAVAILABLE, _retry),
+    errors.UnauthenticatedError: Row(code_pb2.UNAUTHENTICATED),
+    errors.ForbiddenError: Row(code_pb2.PERMISSION_DENIED),
+    errors.CacheCorruptedError: Row(code_pb2.DATA_LOSS),
 }
 _CLASSES = {error.reason: error for error in TABLE}
 # What the runtime itself answers, without an ErrorInfo.
@@ -37,32 +101,28 @@ _OF_RUNTIME: dict[grpc.StatusCode, type[ServiceError]] = {
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ServiceUnavailableError,
     grpc.StatusCode.DEADLINE_EXCEEDED: errors.DeadlineExceededError,
     grpc.StatusCode.UNIMPLEMENTED: errors.UnsupportedError,
+    grpc.StatusCode.UNAUTHENTICATED: errors.UnauthenticatedError,
+    grpc.StatusCode.PERMISSION_DENIED: errors.ForbiddenError,
 }
-# Trailing metadata has room for 8 KiB.
-_LONGEST_MESSAGE, _LONGEST_VALUE = 1000, 200
 
 
 def to_status(error: Exception) -> status_pb2.Status:
     """What a client is told of `error`."""
     if not isinstance(error, RadixKVError) or error.reason not in _CLASSES:
-        return _status(code_pb2.INTERNAL, "internal error; the server's log has it", "INTERNAL", {})
-    code = TABLE[_CLASSES[error.reason]]
-    return _status(code, str(error)[:_LONGEST_MESSAGE], error.reason, error.details)
+        message, info = "internal error; the server's log has it", _info("INTERNAL", {})
+        return status_pb2.Status(code=code_pb2.INTERNAL, message=message, details=[_any(info)])
+    row, message = TABLE[_CLASSES[error.reason]], str(error)[:_LONGEST_MESSAGE]
+    detail = row.detail(error, message) if row.detail else None
+    details = [_info(error.reason, error.details), *([detail] if detail else [])]
+    return status_pb2.Status(code=row.code, message=message, details=map(_any, details))
 
 
-def _status(code: int, message: str, reason: str, details: dict[str, Any]) -> status_pb2.Status:
+def _info(reason: str, details: dict[str, Any]) -> error_details_pb2.ErrorInfo:
     metadata = {key: str(value)[:_LONGEST_VALUE] for key, value in details.items()}
-    info = error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
-    status = status_pb2.Status(code=code, message=message, details=[_any(info)])
-    if "field" in details:
-        violation = error_details_pb2.BadRequest.FieldViolation(
-            field=details["field"], description=message, reason=reason
-        )
-        status.details.append(_any(error_details_pb2.BadRequest(field_violations=[violation])))
-    return status
+    return error_details_pb2.ErrorInfo(reason=reason, domain=DOMAIN, metadata=metadata)
 
 
-def _any(message: Any) -> any_pb2.Any:
+def _any(message: Message) -> any_pb2.Any:
     packed = any_pb2.Any()
     packed.Pack(message)
     return packed
@@ -89,8 +149,11 @@ def _error_info(call: Any) -> error_details_pb2.ErrorInfo | None:
     return None
 
 
-def _value(text: str) -> str | int:
-    return int(text) if text.isdecimal() else text
+def _value(text: str) -> str | int | float:
+    if text.isdecimal():
+        return int(text)
+    whole, _, fraction = text.partition(".")
+    return float(text) if whole.isdecimal() and fraction.isdecimal() else text
 
 
 def _runtime_error(code: grpc.StatusCode, message: str) -> RadixKVError:

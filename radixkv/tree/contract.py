@@ -1,17 +1,16 @@
 """The contract of the tree, held for every core by the same tests (`tests/unit/test_tree.py`)."""
 
-import os
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from importlib import import_module
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from radixkv.errors import CoreUnavailableError, InvalidArgumentError
+from radixkv.cores import native_module
 from radixkv.tree.content import Content
 from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.steps import RequestSteps
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 
@@ -36,7 +35,7 @@ class MatchResult(NamedTuple):
 class InsertResult(NamedTuple):
     """prefix_length: tokens that were there.
 
-    slots: (prefix_length,) int32, the tree's. handle: the whole key.
+    slots: int32, the tree's for these, less those of `after`. handle: the whole key.
     """
 
     prefix_length: int
@@ -89,7 +88,7 @@ class Trimmed:
 Change: TypeAlias = Stored | Trimmed
 
 
-class RadixTree:
+class RadixTree(RequestSteps):
     """A radix tree over token ids whose nodes hold the slots of their tokens.
 
     page_size: keys are shared and evicted in whole pages of that many tokens.
@@ -137,6 +136,15 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        """`match_prefix` of each prompt, in order; a bad prompt raises before anything changes.
+
+        The native core lets other threads run meanwhile: the prompts must not change.
+        """
+        raise NotImplementedError
+
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
@@ -144,7 +152,10 @@ class RadixTree:
         raise NotImplementedError
 
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
-        """`probe` of each prompt, in order; a bad prompt raises before any answer."""
+        """`probe` of each prompt, in order; a bad prompt raises before any answer.
+
+        The native core lets other threads run meanwhile: the prompts must not change.
+        """
         raise NotImplementedError
 
     def inc_lock_ref(self, handle: Handle) -> None:
@@ -169,16 +180,19 @@ class RadixTree:
         content: Content = (),
         priority: int = 0,
         chunked: bool = False,
+        after: Handle | None = None,
     ) -> InsertResult:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
         Frees nothing: the caller points its row at the returned slots first and frees its
-        duplicates, slots[:prefix_length], after. Refreshes the path; priorities on it rise to
-        `priority`.
+        duplicates after. Refreshes the path; priorities on it rise to `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
+        after: a locked handle of the key's beginning. Its tokens are not looked at again (the
+        caller vouches for them), and `slots` are those of the tokens behind it.
 
         Cost: O(length) compares and copies. slots: (n,) int32, one a token.
-        Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, and then nothing changed.
+        Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
+        NotLockedError, StaleHandleError, and then nothing changed.
         """
         raise NotImplementedError
 
@@ -258,29 +272,10 @@ class RadixTree:
 
 def load_core(core: str | None) -> type[RadixTree]:
     """The class behind a core's name; None: RADIXKV_CORE, else native where built, else python."""
-    wanted = core or os.environ.get("RADIXKV_CORE") or None
-    if wanted not in (None, "native", "python"):
-        raise InvalidArgumentError(
-            f'core is {wanted!r}; it takes "native", "python" or None', core=wanted
-        )
-    if wanted != "python":
-        native = _native_core()
-        if native is not None:
-            return native
-        if wanted == "native":
-            raise CoreUnavailableError(
-                "the native core is not built here: install a C++20 compiler and reinstall, or use "
-                'core="python"'
-            )
+    native = native_module(core, "radixkv.tree.native_core")
+    if native is not None:
+        chosen: type[RadixTree] = native.NativeRadixTree
+        return chosen
     from radixkv.tree.python_core import PythonRadixTree
 
     return PythonRadixTree
-
-
-def _native_core() -> type[RadixTree] | None:
-    try:
-        module = import_module("radixkv.tree.native_core")
-    except ImportError:
-        return None
-    core: type[RadixTree] = module.NativeRadixTree
-    return core

@@ -73,6 +73,13 @@ def path_to(node: Node) -> list[Node]:
     return path[::-1]
 
 
+def root_of(node: Node) -> Node:
+    """The top of the node's namespace."""
+    while node.parent is not None:
+        node = node.parent
+    return node
+
+
 def slots_on(path: list[Node], partial: Node | None, length: int) -> Int32Array:
     """The slots of the first `length` tokens, all of `path` and some of `partial`; a copy."""
     parts = [node.slots for node in path]

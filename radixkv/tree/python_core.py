@@ -37,10 +37,10 @@ from radixkv.tree.contract import (
 )
 from radixkv.tree.integrity import check_tree
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
-from radixkv.tree.node import Node, Root, concat, kept, path_to, slots_on
+from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
 from radixkv.tree.policies import get_policy
 from radixkv.tree.reuse_model import KINDS
-from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_slots, as_token_ids
+from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_prompts, as_slots, as_token_ids
 
 # What a pickled node keeps beside its place and its tokens.
 _PICKLED = (
@@ -103,9 +103,14 @@ class PythonRadixTree(RadixTree):
     ) -> int:
         return self._walk_down(self._encode(token_ids, content), namespace)[2]
 
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        check_namespace(namespace)
+        return [self.match_prefix(key, namespace) for key in as_prompts(prompts)]
+
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
-        keys = [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(prompts)]
-        return [self._walk_down(key, namespace)[2] for key in keys]
+        return [self._walk_down(key, namespace)[2] for key in as_prompts(prompts)]
 
     def _encode(self, token_ids: TokenIds, content: Content, *, intern: bool = False) -> Int32Array:
         return self._content.encode(as_token_ids(token_ids), content, intern=intern)
@@ -115,13 +120,17 @@ class PythonRadixTree(RadixTree):
         return key[: self.page_size * 4]
 
     def _walk_down(
-        self, codes: Int32Array, namespace: Namespace
+        self, codes: Int32Array, namespace: Namespace, known: Node | None = None
     ) -> tuple[list[Node], Node | None, int]:
-        """The nodes matched whole, the one matched in part, and the tokens matched."""
+        """The nodes matched whole, the one matched in part, and the tokens matched.
+
+        known: the node where a beginning ends that is not looked at.
+        """
         check_namespace(namespace)
-        key, page, at = codes.tobytes(), self.page_size * 4, 0
-        path: list[Node] = []
-        node: Node | None = self._roots.get(namespace)
+        key, page = codes.tobytes(), self.page_size * 4
+        path = path_to(known) if known is not None else []
+        node = known or self._roots.get(namespace)
+        at = known.end * 4 if known is not None else 0
         while node is not None and at + page <= len(key):
             node = node.children.get(key[at : at + page])
             if node is None:
@@ -221,26 +230,24 @@ class PythonRadixTree(RadixTree):
         content: Content = (),
         priority: int = 0,
         chunked: bool = False,
+        after: Handle | None = None,
     ) -> InsertResult:
         check_namespace(namespace)
         priority = as_int(priority, "priority")
+        known, last_known = self._check_known(after, namespace)
         tokens, own_slots = as_token_ids(token_ids), as_slots(slots)
-        if len(tokens) != len(own_slots):
-            raise InvalidSlotsError(
-                f"{len(tokens)} token_ids came with {len(own_slots)} slots; they go one to one",
-                token_ids=len(tokens),
-                slots=len(own_slots),
-            )
+        _check_lengths(known, len(tokens), len(own_slots))
         key = self._content.encode(tokens, content, intern=True)
         key = key[: len(key) - len(key) % self.page_size]
-        path, partial, length = self._walk_down(key, namespace)
-        found = slots_on(path, partial, length)
+        path, partial, length = self._walk_down(key, namespace, last_known)
+        found = slots_on(path, partial, length)[known:]
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
         if self._history is not None and not chunked:
             self._history.use(path)
         if length < len(key):
-            leaf = self._add_leaf(path, namespace, key[length:], own_slots[length : len(key)])
+            own_slots = own_slots[length - known : len(key) - known]
+            leaf = self._add_leaf(path, namespace, key[length:], own_slots)
             leaf.priority = priority
             path.append(leaf)
             if self._history is not None:
@@ -248,6 +255,17 @@ class PythonRadixTree(RadixTree):
         self._content.settle()
         self._touch_inserted(path, priority, hit=not chunked)
         return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
+
+    def _check_known(self, after: Handle | None, namespace: Namespace) -> tuple[int, Node | None]:
+        """The tokens that the caller vouches for; refuses a handle that proves nothing."""
+        if after is None:
+            return 0, None
+        own, node = self._resolve(after)
+        if not own._locks:
+            raise NotLockedError("after is not locked; inc_lock_ref comes first")
+        if node is not None and root_of(node) is not self._roots.get(namespace):
+            raise InvalidArgumentError("after is of another namespace")
+        return own.length, node
 
     def _add_leaf(
         self, path: list[Node], namespace: Namespace, codes: Int32Array, slots: Int32Array
@@ -445,3 +463,14 @@ class PythonRadixTree(RadixTree):
         self._ticks, self._runs, self._ids = state["counters"]
         self._content = state["content"]
         self._history = state["history"]
+
+
+def _check_lengths(known: int, tokens: int, slots: int) -> None:
+    if known > tokens:
+        raise InvalidArgumentError(f"after has {known} tokens, token_ids has {tokens}")
+    if tokens - known != slots:
+        raise InvalidSlotsError(
+            f"{tokens - known} token_ids came with {slots} slots; they go one to one",
+            token_ids=tokens - known,
+            slots=slots,
+        )

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from radixkv.v1 import types_pb2 as radixkv_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/watch.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"\x8a\x01\n\x0cWatchRequest\x12\x16\n\x0estart_revision\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12(\n\tnamespace\x18\x03 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12\x10\n\x08snapshot\x18\x04 \x01(\x08\x12\x17\n\x0fprogress_notify\x18\x05 \x01(\x08\"\x95\x01\n\rWatchResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12!\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x11.radixkv.v1.Event\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\x12\x15\n\rsnapshot_done\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"\x97\x01\n\x05\x45vent\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x06stored\x18\x02 \x01(\x0b\x32\x12.radixkv.v1.StoredH\x00\x12&\n\x07trimmed\x18\x03 \x01(\x0b\x32\x13.radixkv.v1.TrimmedH\x00\x12&\n\x07\x63leared\x18\x04 \x01(\x0b\x32\x13.radixkv.v1.ClearedH\x00\x42\x06\n\x04kind\"z\n\x06Stored\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x12\n\nparent_run\x18\x02 \x01(\x04\x12\x15\n\rparent_offset\x18\x03 \x01(\r\x12\x0e\n\x06tokens\x18\x04 \x01(\x0c\x12(\n\tnamespace\x18\x05 \x01(\x0b\x32\x15.radixkv.v1.Namespace\"$\n\x07Trimmed\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x0c\n\x04keep\x18\x02 \x01(\r\"\t\n\x07\x43leared2N\n\x0cWatchService\x12>\n\x05Watch\x12\x18.radixkv.v1.WatchRequest\x1a\x19.radixkv.v1.WatchResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/watch.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"\x8a\x01\n\x0cWatchRequest\x12\x16\n\x0estart_revision\x18\x01 \x01(\x03\x12\r\n\x05\x65poch\x18\x02 \x01(\x06\x12(\n\tnamespace\x18\x03 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12\x10\n\x08snapshot\x18\x04 \x01(\x08\x12\x17\n\x0fprogress_notify\x18\x05 \x01(\x08\"\x95\x01\n\rWatchResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12!\n\x06\x65vents\x18\x02 \x03(\x0b\x32\x11.radixkv.v1.Event\x12\x10\n\x08snapshot\x18\x03 \x01(\x08\x12\x15\n\rsnapshot_done\x18\x04 \x01(\x08\x12\x0c\n\x04more\x18\x05 \x01(\x08\"\x97\x01\n\x05\x45vent\x12\x10\n\x08revision\x18\x01 \x01(\x03\x12$\n\x06stored\x18\x02 \x01(\x0b\x32\x12.radixkv.v1.StoredH\x00\x12&\n\x07trimmed\x18\x03 \x01(\x0b\x32\x13.radixkv.v1.TrimmedH\x00\x12&\n\x07\x63leared\x18\x04 \x01(\x0b\x32\x13.radixkv.v1.ClearedH\x00\x42\x06\n\x04kind\"\x8e\x01\n\x06Stored\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x12\n\nparent_run\x18\x02 \x01(\x04\x12\x15\n\rparent_offset\x18\x03 \x01(\r\x12\x0e\n\x06tokens\x18\x04 \x01(\x0c\x12(\n\tnamespace\x18\x05 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12\x12\n\nrun_offset\x18\x06 \x01(\r\"$\n\x07Trimmed\x12\x0b\n\x03run\x18\x01 \x01(\x04\x12\x0c\n\x04keep\x18\x02 \x01(\r\"\t\n\x07\x43leared2N\n\x0cWatchService\x12>\n\x05Watch\x12\x18.radixkv.v1.WatchRequest\x1a\x19.radixkv.v1.WatchResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,12 +38,12 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_WATCHRESPONSE']._serialized_end=353
   _globals['_EVENT']._serialized_start=356
   _globals['_EVENT']._serialized_end=507
-  _globals['_STORED']._serialized_start=509
-  _globals['_STORED']._serialized_end=631
-  _globals['_TRIMMED']._serialized_start=633
-  _globals['_TRIMMED']._serialized_end=669
-  _globals['_CLEARED']._serialized_start=671
-  _globals['_CLEARED']._serialized_end=680
-  _globals['_WATCHSERVICE']._serialized_start=682
-  _globals['_WATCHSERVICE']._serialized_end=760
+  _globals['_STORED']._serialized_start=510
+  _globals['_STORED']._serialized_end=652
+  _globals['_TRIMMED']._serialized_start=654
+  _globals['_TRIMMED']._serialized_end=690
+  _globals['_CLEARED']._serialized_start=692
+  _globals['_CLEARED']._serialized_end=701
+  _globals['_WATCHSERVICE']._serialized_start=703
+  _globals['_WATCHSERVICE']._serialized_end=781
 # @@protoc_insertion_point(module_scope)

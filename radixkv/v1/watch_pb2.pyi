@@ -48,18 +48,20 @@ class Event(_message.Message):
     def __init__(self, revision: _Optional[int] = ..., stored: _Optional[_Union[Stored, _Mapping]] = ..., trimmed: _Optional[_Union[Trimmed, _Mapping]] = ..., cleared: _Optional[_Union[Cleared, _Mapping]] = ...) -> None: ...
 
 class Stored(_message.Message):
-    __slots__ = ("run", "parent_run", "parent_offset", "tokens", "namespace")
+    __slots__ = ("run", "parent_run", "parent_offset", "tokens", "namespace", "run_offset")
     RUN_FIELD_NUMBER: _ClassVar[int]
     PARENT_RUN_FIELD_NUMBER: _ClassVar[int]
     PARENT_OFFSET_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
+    RUN_OFFSET_FIELD_NUMBER: _ClassVar[int]
     run: int
     parent_run: int
     parent_offset: int
     tokens: bytes
     namespace: _types_pb2.Namespace
-    def __init__(self, run: _Optional[int] = ..., parent_run: _Optional[int] = ..., parent_offset: _Optional[int] = ..., tokens: _Optional[bytes] = ..., namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ...) -> None: ...
+    run_offset: int
+    def __init__(self, run: _Optional[int] = ..., parent_run: _Optional[int] = ..., parent_offset: _Optional[int] = ..., tokens: _Optional[bytes] = ..., namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., run_offset: _Optional[int] = ...) -> None: ...
 
 class Trimmed(_message.Message):
     __slots__ = ("run", "keep")

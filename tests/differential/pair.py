@@ -29,7 +29,11 @@ class Pair:
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """The Python core's answer (handles paired), or its error; asserts that both are equal."""
         answers = [
-            outcome(getattr(tree, name), *(_own(arg, at) for arg in args), **kwargs)
+            outcome(
+                getattr(tree, name),
+                *(_own(arg, at) for arg in args),
+                **{key: _own(arg, at) for key, arg in kwargs.items()},
+            )
             for at, tree in enumerate(self.both)
         ]
         assert plain(answers[0]) == plain(answers[1]), name

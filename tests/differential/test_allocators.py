@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from radixkv.memory import TokenToKVAllocator
 from tests.differential.pair import outcome, plain
+from tests.trees import CORES
 
-core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
+pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 
 CALLS = st.lists(
     st.one_of(
@@ -21,10 +22,14 @@ CALLS = st.lists(
 FORMS = (list, np.array, lambda slots: np.array(slots, np.int32))
 
 
+def pair(num_slots, page_size=1):
+    return [TokenToKVAllocator(num_slots, page_size, core) for core in CORES]
+
+
 @settings(max_examples=400, deadline=None)
 @given(page_size=st.sampled_from((1, 2, 4)), calls=CALLS, form=st.sampled_from(FORMS))
 def test_the_same_slots_and_errors(page_size, calls, form):
-    both = TokenToKVAllocator(16, page_size), core.SlotAllocator(16, page_size)
+    both = pair(16, page_size)
     held = []
     for name, value in calls:
         if name == "free back":
@@ -45,7 +50,7 @@ def is_paged(value):
 
 @pytest.mark.parametrize("slots", [None, "ab", [[1, 2]], [[0]], [1.7], 3, [2**40]])
 def test_odd_arguments(slots):
-    both = TokenToKVAllocator(16), core.SlotAllocator(16)
+    both = pair(16)
     for allocator in both:
         allocator.allocate(4)
     python, native = (outcome(allocator.free, slots) for allocator in both)
@@ -54,12 +59,12 @@ def test_odd_arguments(slots):
 
 @pytest.mark.parametrize("shape", [(0, 1), (16, 0), (3, 2), (2**31, 1), ("a", 1), (16, 1.0)])
 def test_odd_pools(shape):
-    python, native = (outcome(kind, *shape) for kind in (TokenToKVAllocator, core.SlotAllocator))
+    python, native = (outcome(TokenToKVAllocator, *shape, core) for core in CORES)
     assert plain(python) == plain(native)
 
 
 def test_whole_pages_in_another_order_are_taken():
-    allocator = core.SlotAllocator(8, 2)
+    allocator = TokenToKVAllocator(8, 2, "native")
     allocator.allocate(8)
     allocator.free([4, 2, 5, 3])
     assert allocator.allocate(4).tolist() == [4, 5, 2, 3]

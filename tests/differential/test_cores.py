@@ -71,8 +71,9 @@ class Cores(RuleBasedStateMachine):
         assert not isinstance(result, MatchResult) or length == result.length
 
     @rule(prompts=st.lists(st.tuples(IDS, FORM), max_size=4), space=SPACE)
-    def probe_batch(self, prompts, space):
-        self.pair.call("probe_batch", [FORMS[form](ids) for ids, form in prompts], space)
+    def ask_a_batch(self, prompts, space):
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [FORMS[form](ids) for ids, form in prompts], space)
 
     @rule(
         ids=IDS, form=FORM, space=SPACE, content=CONTENT,
@@ -85,12 +86,23 @@ class Cores(RuleBasedStateMachine):
             self.pair.call("insert", *args, content=content, priority=priority, chunked=chunked)
         )
 
+    @rule(data=st.data(), ids=IDS, form=FORM, namespace=SPACE, extra=st.sampled_from((0, 0, 0, 1)))
+    def insert_after(self, data, ids, form, namespace, extra):
+        """Behind what a handle stands for, if it stands for anything."""
+        if not self.handles:
+            return
+        after = data.draw(st.sampled_from(self.handles))
+        whole = [1] * after.both[0].length + ids
+        slots = [next(self.slots) for _ in range(len(ids) + extra)]
+        self.keep(self.pair.call("insert", FORMS[form](whole), slots, namespace, after=after))
+
     @rule(ids=IDS, bad=st.sampled_from(BAD_ITEMS), at=st.integers(0, 14), space=SPACE)
     def pass_a_bad_item(self, ids, bad, at, space):
         ids = [*ids[:at], bad, *ids[at:]]
         for name in ("match_prefix", "probe"):
             self.pair.call(name, ids, space)
-        self.pair.call("probe_batch", [[1], tuple(ids)], space)
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [[1], tuple(ids)], space)
         good = [next(self.slots) for _ in ids]
         self.keep(self.pair.call("insert", ids, good, space))
         if bad is not True:  # which is slot 1 among ints
@@ -102,7 +114,8 @@ class Cores(RuleBasedStateMachine):
         bad = np.array([*ids[:at], -2, *ids[at:]]).astype(dtype)
         for name in ("match_prefix", "probe"):
             self.pair.call(name, bad)
-        self.pair.call("probe_batch", [bad])
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [bad])
         self.keep(self.pair.call("insert", bad, [next(self.slots) for _ in bad]))
 
     @rule(value=st.sampled_from((None, "ab", 3, b"abc", [[1]], np.zeros((1, 2), np.int32), {1: 2})))

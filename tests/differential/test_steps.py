@@ -1,4 +1,4 @@
-"""`admit` and `publish` of the native core do what the calls they stand for do, one by one."""
+"""`admit` and `publish` answer alike in both cores: one call there, the single calls here."""
 
 import numpy as np
 import pytest
@@ -6,123 +6,185 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixkv import Namespace, RadixTree
+from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
+from radixkv.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
-from tests.differential.pair import plain, seen
+from tests.differential.pair import outcome, plain, seen
+from tests.oracle import Fence
 
-core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
+pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 
 SLOTS, ROW = 24, 40
 PROMPTS = st.lists(st.integers(0, 2), min_size=1, max_size=16)
+SPAN = st.tuples(st.integers(0, 4), st.integers(1, 5), st.sampled_from((b"x", b"y")))
 CALLS = st.lists(
-    st.tuples(PROMPTS, st.integers(0, 6), st.integers(0, 20), st.booleans()), max_size=25
+    st.fixed_dictionaries(
+        {
+            "ids": PROMPTS,
+            "extra": st.integers(0, 6),
+            "max_cached": st.one_of(st.none(), st.integers(0, 20)),
+            "content": st.lists(SPAN, max_size=1),
+            "space": st.sampled_from((Namespace(), Namespace("a"))),
+            "stays": st.booleans(),
+            "fence": st.sampled_from((None, None, None, "done", "open")),
+        }
+    ),
+    max_size=25,
 )
 
 
-class OneByOne:
-    """The Python core, step by step."""
+class Cache:
+    """A tree, its slots and one row."""
 
-    def __init__(self, page_size):
-        self.tree = RadixTree(page_size, core="python")
-        self.allocator = TokenToKVAllocator(SLOTS, page_size)
+    def __init__(self, page_size, core):
+        self.tree = RadixTree(page_size, core=core)
+        self.ledger = SlotLedger(TokenToKVAllocator(SLOTS, page_size, core))
         self.row = np.zeros(ROW, np.int32)
+        self.fences = []
 
-    def admit(self, ids, max_cached, extra):
-        page = self.tree.page_size
-        match = self.tree.match_prefix(ids[:max_cached])
-        self.tree.inc_lock_ref(match.handle)
-        needed = -(-(len(ids) + extra) // page) * page - match.length
-        missing = needed - self.allocator.free_size
-        if missing > self.tree.evictable_size:
-            self.tree.dec_lock_ref(match.handle)
-            return None
-        evicted = self.tree.evict(max(missing, 0))
-        self.allocator.free(evicted)
-        slots = np.concatenate([match.slots, self.allocator.allocate(needed)])
-        self.row[: len(slots)] = slots
-        return match.length, match.handle, len(evicted)
+    def admit(self, ids, *args, **how):
+        return self.tree.admit(ids, self.ledger, self.row, *args, **how)
 
-    def publish(self, ids, shared, held):
-        result = self.tree.insert(ids, self.row[: len(ids)])
-        duplicates = self.row[shared : result.prefix_length].copy()
-        self.row[shared : result.prefix_length] = result.slots[shared:]
-        self.tree.inc_lock_ref(result.handle)
-        self.tree.dec_lock_ref(held)
-        self.allocator.free(duplicates)
-        return result.prefix_length, result.handle
+    def publish(self, ids, *args, **how):
+        return self.tree.publish(ids, self.ledger, self.row, *args, **how)
 
+    def fence(self, kind):
+        if kind:
+            self.fences.append(Fence())
+            self.fences[-1].done = kind == "done"
+        return self.fences[-1] if kind else None
 
-class Fused:
-    """The native core, one call a step."""
-
-    def __init__(self, page_size):
-        self.tree = RadixTree(page_size, core="native")
-        self.allocator = core.SlotAllocator(SLOTS, page_size)
-        self.row = np.zeros(ROW, np.int32)
-
-    def admit(self, ids, max_cached, extra):
-        return self.tree.admit(ids, self.allocator, self.row, max_cached=max_cached, extra=extra)
-
-    def publish(self, ids, shared, held):
-        return self.tree.publish(ids, self.allocator, self.row, shared=shared, held=held)
+    def picture(self):
+        ledger = self.ledger
+        deferred = [slots.tolist() for _, slots in ledger.deferred]
+        free = plain(ledger.allocator.free_slots())
+        return seen(self.tree), free, deferred, ledger.free_size
 
 
 def run(cache, calls):
     """What can be seen after each request; some stay locked to the end."""
     shown = []
-    for ids, extra, max_cached, stays in calls:
-        admitted = cache.admit(ids, max_cached, extra)
-        shown.append(admitted and (admitted[0], admitted[2]))
-        if admitted is None:
-            continue
-        whole = [*ids, *([2] * extra)]
-        prefix, handle = cache.publish(whole, admitted[0], admitted[1])
-        given = len(whole) - len(whole) % cache.tree.page_size
-        tail = -(-len(whole) // cache.tree.page_size) * cache.tree.page_size
-        shown.append((prefix, handle.length, cache.row[:given].tolist()))
-        cache.allocator.free(cache.row[given:tail].copy())
-        if not stays:
-            cache.tree.dec_lock_ref(handle)
-        shown.append((seen(cache.tree), plain(cache.allocator.free_slots())))
+    for call in calls:
+        shown.append(request(cache, **call))
+        shown.append(cache.picture())
         assert cache.tree.check_integrity() == []
-    return shown
+    for fence in cache.fences:
+        fence.done = True
+    return [*shown, cache.picture()]
+
+
+def request(cache, ids, extra, max_cached, content, space, stays, fence):
+    admitted = outcome(cache.admit, ids, space, content=content, max_cached=max_cached, extra=extra)
+    if isinstance(admitted, Exception):
+        return plain(admitted)
+    if admitted.handle is None:
+        return admitted
+    whole, page, fence = [*ids, *([2] * extra)], cache.tree.page_size, cache.fence(fence)
+    published = cache.publish(
+        whole, space, content=content, priority=extra, chunked=stays, held=admitted.handle,
+        fence=fence,
+    )  # fmt: skip
+    kept = len(whole) - len(whole) % page
+    row = cache.row[:kept].tolist()
+    cache.ledger.give_back(cache.row[kept : -(-len(whole) // page) * page].copy(), fence)
+    if not stays:
+        cache.tree.dec_lock_ref(published.handle)
+    return admitted.length, admitted.evicted, published.prefix_length, published.handle.length, row
 
 
 @settings(max_examples=300, deadline=None)
 @given(page_size=st.sampled_from((1, 2)), calls=CALLS)
-def test_the_same_as_one_by_one(page_size, calls):
-    assert run(Fused(page_size), calls) == run(OneByOne(page_size), calls)
+def test_both_cores_answer_alike(page_size, calls):
+    assert run(Cache(page_size, "native"), calls) == run(Cache(page_size, "python"), calls)
 
 
-def test_a_row_that_cannot_be_written_is_refused():
-    cache = Fused(1)
-    for row in (np.zeros(2, np.int32), np.zeros(ROW, np.int64), [0] * ROW):
-        with pytest.raises(ValueError, match="row is no writeable int32 array of 3 slots"):
-            cache.tree.admit([1, 2, 3], cache.allocator, row, max_cached=2)
-    assert cache.allocator.free_size == SLOTS
+@pytest.fixture
+def cache(core):
+    return Cache(1, core)
+
+
+@pytest.fixture
+def held(cache):
+    """Locks [1 2 3], cached before and in the row."""
+    cache.tree.insert([1, 2, 3], cache.ledger.allocator.allocate(3))
+    admitted = cache.admit([1, 2, 3, 4])
+    assert admitted.length == 3
+    return admitted.handle
+
+
+@pytest.mark.parametrize("row", [np.zeros(2, np.int32), np.zeros(ROW, np.int64), [0] * ROW])
+def test_a_row_that_cannot_be_written_is_refused(cache, row):
+    message = "row is no writeable int32 array of 3 slots"
+    with pytest.raises(InvalidArgumentError, match=message):
+        cache.tree.admit([1, 2, 3], cache.ledger, row)
+    with pytest.raises(InvalidArgumentError, match=message):
+        cache.tree.publish([1, 2, 3], cache.ledger, row)
+    assert cache.ledger.free_size == SLOTS
+    assert cache.tree.total_size == 0
     assert cache.tree.check_integrity() == []
 
 
-def test_a_lock_of_another_namespace_says_nothing_about_the_tokens():
-    cache, other = Fused(1), Namespace("other")
-    cache.tree.insert([1, 2, 3], cache.allocator.allocate(3))
-    shared, held, _ = cache.admit([1, 2, 3, 4], 4, 0)
-    assert shared == 3
-    cache.row[:4] = cache.allocator.allocate(4)
-    prefix, handle = cache.tree.publish(
-        [1, 2, 3, 4], cache.allocator, cache.row, other, shared=shared, held=held
-    )
-    assert (prefix, handle.length) == (0, 4)
-    assert cache.tree.probe([1, 2, 3, 4], other) == 4
-    assert cache.tree.probe([1, 2, 3, 4]) == 3
+@pytest.mark.parametrize("name", ["max_cached", "extra"])
+@pytest.mark.parametrize("value", [-1, 1.5, "a"])
+def test_counts_are_whole_numbers(cache, name, value):
+    with pytest.raises(InvalidArgumentError, match=rf"{name} is {value!r}; it takes an int of 0"):
+        cache.admit([1, 2, 3], **{name: value})
+    assert cache.ledger.free_size == SLOTS
+
+
+def test_slots_of_another_pool_are_refused_before_anything_changes(cache):
+    cache.row[:3] = [1, 2, SLOTS + 1]
+    with pytest.raises(ValueError, match=f"slot {SLOTS + 1} is not in the pool"):
+        cache.publish([1, 2, 3])
+    assert cache.tree.total_size == 0
+
+
+def test_what_a_handle_stands_for_is_not_given_again(cache, held):
+    """Its slots are left out, and what is behind it is still compared."""
+    cache.tree.insert([1, 2, 3, 4], [1, 2, 3, 9])
+    result = cache.tree.insert([1, 2, 3, 4, 5], [10, 11], after=held)
+    assert (result.prefix_length, result.slots.tolist(), result.handle.length) == (4, [9], 5)
+    assert cache.tree.match_prefix([1, 2, 3, 4, 5]).slots.tolist() == [1, 2, 3, 9, 11]
+
+
+def test_a_lock_of_nothing_vouches_for_nothing(cache):
+    nothing = cache.tree.match_prefix([]).handle
+    cache.tree.inc_lock_ref(nothing)
+    assert cache.tree.insert([1, 2], [1, 2], after=nothing).prefix_length == 0
+    assert cache.tree.probe([1, 2]) == 2
+
+
+def test_a_handle_that_proves_nothing_is_refused(cache, held):
+    unlocked, other = cache.tree.match_prefix([1, 2]).handle, RadixTree().match_prefix([1]).handle
+    refusals = [
+        ({"after": unlocked}, NotLockedError, "after is not locked"),
+        ({"after": other}, StaleHandleError, "another tree"),
+        ({"after": held, "namespace": Namespace("b")}, InvalidArgumentError, "another namespace"),
+    ]
+    for how, error, message in refusals:
+        with pytest.raises(error, match=message):
+            cache.tree.insert([1, 2, 3, 4], [8], **how)
+    with pytest.raises(InvalidArgumentError, match="after has 3 tokens, token_ids has 2"):
+        cache.tree.insert([1, 2], [], after=held)
+    with pytest.raises(ValueError, match="1 token_ids came with 4 slots"):
+        cache.tree.insert([1, 2, 3, 4], [5, 6, 7, 8], after=held)
+    assert cache.tree.total_size == 3
     assert cache.tree.check_integrity() == []
 
 
-def test_a_lock_of_another_length_says_nothing_about_the_tokens():
-    cache = Fused(1)
-    cache.tree.insert([1, 2, 3], cache.allocator.allocate(3))
-    _, held, _ = cache.admit([1, 2, 3, 4], 4, 0)
-    cache.row[:4] = cache.allocator.allocate(4)
-    prefix, _ = cache.tree.publish([1, 9, 9, 9], cache.allocator, cache.row, shared=1, held=held)
-    assert prefix == 1
-    assert cache.tree.probe([1, 9, 9, 9]) == 4
+def test_a_refusal_forgets_content_that_came_with_it(cache, held):
+    with pytest.raises(InvalidArgumentError):
+        cache.publish([1, 2], content=[(0, 1, b"picture")], held=held)
+    assert cache.tree.check_integrity() == []
+
+
+def test_a_fence_that_raises_leaves_nothing_taken(cache):
+    class Broken:
+        def query(self):
+            raise RuntimeError("the device is gone")
+
+    cache.ledger.deferred.append((Broken(), cache.ledger.allocator.allocate(1)))
+    with pytest.raises(RuntimeError, match="device"):
+        cache.admit([1, 2])
+    assert cache.tree.protected_size == 0
     assert cache.tree.check_integrity() == []

@@ -6,13 +6,18 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv.errors import InvalidArgumentError, SlotNotAllocatedError
 from radixkv.memory import TokenToKVAllocator
+from tests.trees import CORES
 
 
 class AllocatorMachine(RuleBasedStateMachine):
-    @initialize(num_pages=st.integers(1, 8), page_size=st.sampled_from([1, 2, 4]))
-    def begin(self, num_pages: int, page_size: int) -> None:
+    @initialize(
+        num_pages=st.integers(1, 8),
+        page_size=st.sampled_from([1, 2, 4]),
+        core=st.sampled_from(CORES),
+    )
+    def begin(self, num_pages: int, page_size: int, core: str) -> None:
         self.page_size = page_size
-        self.pool = TokenToKVAllocator(num_pages * page_size, page_size)
+        self.pool = TokenToKVAllocator(num_pages * page_size, page_size, core)
         self.everything = set(range(page_size, (num_pages + 1) * page_size))
         self.held: list[int] = []
 

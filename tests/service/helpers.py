@@ -1,4 +1,10 @@
 import threading
+from typing import Any
+
+import grpc
+import pytest
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
 
 from radixkv import DEFAULT, Namespace, PrefixCache
 from radixkv.service import Client
@@ -30,3 +36,35 @@ class SlowCache(PrefixCache):
         self.is_inside.set()
         assert self.go.wait(timeout=60)
         return super().match_prefix(*args, **how)
+
+
+def refusal(call):
+    """The error of gRPC that the call ends with."""
+    with pytest.raises(grpc.RpcError) as caught:
+        call()
+    return caught.value
+
+
+DETAILS = (
+    error_details_pb2.BadRequest,
+    error_details_pb2.PreconditionFailure,
+    error_details_pb2.ResourceInfo,
+    error_details_pb2.RetryInfo,
+)
+
+
+def details(error) -> tuple[error_details_pb2.ErrorInfo, Any]:
+    """The ErrorInfo of a refused call, and what stands beside it, if anything does."""
+    info = error_details_pb2.ErrorInfo()
+    status = rpc_status.from_call(error)
+    assert status is not None
+    assert status.message == error.details()
+    found_info, *rest = status.details
+    assert found_info.Unpack(info)
+    assert info.domain == "radixkv"
+    if not rest:
+        return info, None
+    (kind,) = [kind for kind in DETAILS if rest[0].Is(kind.DESCRIPTOR)]
+    beside = kind()
+    rest[0].Unpack(beside)
+    return info, beside

@@ -8,7 +8,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import PrefixCache, errors
-from radixkv.service import CacheServer, Client, serving
+from radixkv.service import CacheServer, Client, limits
 from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_MESSAGE_BYTES
 from radixkv.v1.info_pb2 import GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
@@ -126,7 +126,7 @@ def test_health_answers_while_the_cache_is_busy(slow):
 
 
 def test_calls_without_a_deadline_get_one(slow, monkeypatch):
-    monkeypatch.setattr(serving, "LONGEST_CALL_S", 0.05)
+    monkeypatch.setattr(limits, "LONGEST_CALL_S", 0.05)
     request = MatchPrefixRequest(sequences=[TokenSequence(ids=[1])])
     with (
         grpc.insecure_channel(slow[1].address) as channel,

@@ -3,7 +3,6 @@
 import grpc
 import numpy as np
 import pytest
-from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 
 from radixkv import Namespace, PrefixCache, errors
@@ -16,28 +15,9 @@ from radixkv.v1.prefix_cache_pb2 import AllocateSlotsRequest, MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence
 from radixkv.v1.types_pb2 import Namespace as NamespaceMessage
-from tests.service.helpers import connect, hold
+from tests.service.helpers import connect, details, hold, refusal
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
-
-
-def refusal(call):
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    return caught.value
-
-
-def details(error):
-    """(ErrorInfo, BadRequest or None) of a refused call."""
-    info, bad_request = error_details_pb2.ErrorInfo(), error_details_pb2.BadRequest()
-    status = rpc_status.from_call(error)
-    assert status is not None
-    assert status.message == error.details()
-    found_info, *rest = status.details
-    assert found_info.Unpack(info)
-    assert info.domain == "radixkv"
-    assert all(detail.Unpack(bad_request) for detail in rest)
-    return info, bad_request if rest else None
 
 
 def packed(*ids: int) -> TokenSequence:
@@ -151,7 +131,7 @@ def test_what_is_not_served_says_so(channel):
     assert error.details() == (
         "this server does not serve radixkv.v1.PrefixCacheService/AllocateSlots"
     )
-    for path in ("/radixkv.v1.WatchService/Watch", "/radixkv.v1.LeaseService/KeepLeaseAlive"):
+    for path in ("/radixkv.v1.AdminService/Purge", "/radixkv.v1.LeaseService/KeepLeaseAlive"):
         error = refusal(lambda path=path: list(channel.stream_stream(path)(iter([b""]))))
         assert (error.code(), details(error)[0].reason) == (
             grpc.StatusCode.UNIMPLEMENTED,

@@ -11,9 +11,14 @@ from radixkv.memory import TokenToKVAllocator
 
 
 @pytest.fixture
-def pool(page_size):
+def new_pool(core):
+    return lambda num_slots, page_size=1: TokenToKVAllocator(num_slots, page_size, core)
+
+
+@pytest.fixture
+def pool(new_pool, page_size):
     """Six pages."""
-    return TokenToKVAllocator(6 * page_size, page_size)
+    return new_pool(6 * page_size, page_size)
 
 
 def pages(pool, *numbers):
@@ -39,8 +44,8 @@ def test_slots_come_in_order_and_never_of_page_zero(pool):
     assert pool.free_size == 0
 
 
-def test_at_page_size_one_ids_run_from_one_to_n():
-    assert TokenToKVAllocator(5).allocate(5).tolist() == [1, 2, 3, 4, 5]
+def test_at_page_size_one_ids_run_from_one_to_n(new_pool):
+    assert new_pool(5).allocate(5).tolist() == [1, 2, 3, 4, 5]
 
 
 def test_too_many_are_refused_whole(pool):
@@ -59,23 +64,23 @@ def test_none_are_always_there(pool):
 
 
 @pytest.mark.parametrize("number", [np.int8(2), np.uint8(2), np.int32(2), np.int64(2)])
-def test_any_int_says_how_many(number):
-    pool = TokenToKVAllocator(1_000)
+def test_any_int_says_how_many(new_pool, number):
+    pool = new_pool(1_000)
     assert pool.allocate(number).tolist() == [1, 2]
     assert pool.free_size == 998
     assert type(pool.free_size) is int
 
 
 @pytest.mark.parametrize("number", [-1, -(10**20), 1.0, 2.5, "1", None, [1], float("nan")])
-def test_what_is_no_amount_takes_nothing(number):
-    pool = TokenToKVAllocator(6)
+def test_what_is_no_amount_takes_nothing(new_pool, number):
+    pool = new_pool(6)
     with pytest.raises(InvalidArgumentError, match=r"^n is "):
         pool.allocate(number)
     assert free_set(pool) == {1, 2, 3, 4, 5, 6}
 
 
-def test_a_part_of_a_page_is_refused():
-    pool = TokenToKVAllocator(16, 4)
+def test_a_part_of_a_page_is_refused(new_pool):
+    pool = new_pool(16, 4)
     for n in (1, 3, 5, 15):
         with pytest.raises(InvalidArgumentError, match=f"n is {n}; .* page size 4"):
             pool.allocate(n)
@@ -138,8 +143,8 @@ def test_the_order_of_slots_within_one_free_does_not_matter(pool, rng):
         assert free_set(pool) == set(pages(pool, 1, 2, 3, 4, 5, 6))
 
 
-def test_pages_that_interleave_are_freed_once_each():
-    pool = TokenToKVAllocator(8, 4)
+def test_pages_that_interleave_are_freed_once_each(new_pool):
+    pool = new_pool(8, 4)
     pool.allocate(8)
     pool.free([4, 8, 5, 9, 6, 10, 7, 11])
     assert sorted(pool.allocate(8).tolist()) == list(range(4, 12))
@@ -194,8 +199,8 @@ def test_a_slot_that_comes_twice_is_named_and_nothing_freed(pool):
 
 
 @pytest.mark.parametrize("given", [[4, 5, 6], [4], [5, 6, 7, 8], [4, 5, 6, 8], [4, 5, 6, 7, 11]])
-def test_a_part_of_a_page_is_not_freed(given):
-    pool = TokenToKVAllocator(16, 4)
+def test_a_part_of_a_page_is_not_freed(new_pool, given):
+    pool = new_pool(16, 4)
     pool.allocate(16)
     with pytest.raises(InvalidSlotsError, match="whole pages of 4") as caught:
         pool.free(given)
@@ -225,8 +230,8 @@ BAD = {
 
 
 @pytest.mark.parametrize("slots", BAD.values(), ids=BAD)
-def test_what_are_no_slots_is_refused(slots):
-    pool = TokenToKVAllocator(6)
+def test_what_are_no_slots_is_refused(new_pool, slots):
+    pool = new_pool(6)
     pool.allocate(6)
     with pytest.raises(InvalidSlotsError):
         pool.free(slots)
@@ -241,19 +246,19 @@ def test_what_are_no_slots_is_refused(slots):
     [(0, 1), (-4, 1), (5, 4), (2, 4), (4, 0), (4, -1), (4.0, 1), (4, 1.0), ("4", 1), (True, 1),
      (4, True), (None, 1), (4, None), (2**31, 1), (2**31 - 1, 1), (2**40, 2**20)],
 )  # fmt: skip
-def test_a_pool_that_cannot_be_is_refused(shape):
+def test_a_pool_that_cannot_be_is_refused(new_pool, shape):
     with pytest.raises(InvalidArgumentError, match=r"num_slots|page_size"):
-        TokenToKVAllocator(*shape)
+        new_pool(*shape)
 
 
-def test_one_page_is_a_pool():
-    pool = TokenToKVAllocator(16, 16)
+def test_one_page_is_a_pool(new_pool):
+    pool = new_pool(16, 16)
     assert pool.allocate(16).tolist() == list(range(16, 32))
     assert pool.allocate(16) is None
 
 
-def test_a_million_slots_go_round(rng):
-    pool = TokenToKVAllocator(1_000_000)
+def test_a_million_slots_go_round(new_pool, rng):
+    pool = new_pool(1_000_000)
     slots = pool.allocate(1_000_000)
     pool.free(rng.permutation(slots))
     assert sorted(pool.allocate(1_000_000).tolist()) == list(range(1, 1_000_001))

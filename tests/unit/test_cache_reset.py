@@ -29,7 +29,7 @@ def test_reset_is_refused_while_requests_live(new_cache):
     before = picture(cache)
     with pytest.raises(LiveRequestsError, match="2 live requests") as caught:
         cache.reset()
-    assert caught.value.details == {"live_requests": 2}
+    assert caught.value.details == {"live_requests": 2, "pins": 0}
     assert picture(cache) == before
     for request in requests:
         cache.finish(request)

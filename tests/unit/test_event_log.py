@@ -7,12 +7,14 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT
-from radixkv.errors import HistoryLostError
+from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.events import (
     EVENT_BYTES,
     Cleared,
     Event,
     EventLog,
+    Update,
+    follow,
     replay,
     runs_of,
 )
@@ -143,6 +145,70 @@ def test_readers_and_writers_of_a_log_do_not_disturb_each_other():
     assert wrong == []
 
 
+# ---- reading page by page ----
+
+
+def revisions(update):
+    return [event.revision for event in update.events]
+
+
+def test_a_page_has_whole_revisions_and_one_at_least():
+    log = EventLog()
+    for run in range(1, 6):
+        log.append([stored(2 * run, 5), stored(2 * run + 1, 6)])
+    page = log.read(log.epoch, 1, max_bytes=3 * EVENT_BYTES)
+    assert page == Update(log.epoch, 3, tuple(log.since(1)[:4]))
+    assert revisions(log.read(log.epoch, 3, max_bytes=1)) == [4, 4]
+    assert log.read(log.epoch, 5, max_bytes=1) == Update(log.epoch, 5)
+
+
+def test_pages_of_a_past_epoch_go_on_with_the_clearing():
+    log = EventLog()
+    log.append([stored(1, 5)])
+    epoch = log.epoch
+    log.append([stored(2, 5)])
+    log.clear()
+    log.append([stored(1, 6)])
+    page = log.read(epoch, 1, max_bytes=10**6)
+    assert (page.epoch, page.revision, revisions(page)) == (log.epoch, 4, [3, 4])
+    assert page.events[0].change == Cleared()
+
+
+def test_what_lost_the_clearing_serves_no_past_epoch():
+    log = EventLog(max_bytes=2 * EVENT_BYTES)
+    epoch = log.epoch
+    log.clear()
+    for run in range(1, 5):
+        log.append([Trimmed(run, 0)])
+    with pytest.raises(HistoryLostError):
+        log.read(epoch, 0, max_bytes=1)
+    assert revisions(log.read(log.epoch, log.compact_revision, max_bytes=1)) == [4]
+
+
+def test_pages_of_what_has_not_happened_are_refused():
+    log = EventLog()
+    with pytest.raises(RevisionInFutureError, match="revision 1 is not kept; 0 to 0 are"):
+        log.read(log.epoch, 1, max_bytes=1)
+    log.check_epoch(log.epoch)
+    with pytest.raises(EpochMismatchError, match="forget"):
+        log.check_epoch(log.epoch + 1)
+
+
+def test_listeners_hear_of_each_change_and_of_nothing_else():
+    log, heard = EventLog(), []
+
+    def listener() -> None:
+        heard.append(log.revision)
+
+    log.listen(listener)
+    log.append([Trimmed(1, 0)])
+    log.append([])
+    log.clear()
+    log.unlisten(listener)
+    log.append([Trimmed(1, 0)])
+    assert heard == [1, 2]
+
+
 # ---- replay ----
 
 
@@ -174,6 +240,15 @@ def test_a_removal_of_what_is_unknown_stops_nothing():
         [Event(1, c) for c in (stored(1, 5), Trimmed(9, 0), Trimmed(8, 3), Trimmed(1, 0))]
     )
     assert runs == {}
+
+
+def test_a_follower_forgets_what_it_knew_where_a_snapshot_starts():
+    runs = replay([Event(1, stored(1, 5)), Event(2, stored(2, 6))])
+    first = (Event(7, stored(3, 8)),)
+    follow(Update(1, 7, first, is_start=True, is_whole=False), runs)
+    assert runs.keys() == {3}
+    follow(Update(1, 7, (Event(7, stored(4, 9)),)), runs)
+    assert runs.keys() == {3, 4}
 
 
 def test_the_runs_of_an_empty_tree():

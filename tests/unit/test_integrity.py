@@ -85,7 +85,7 @@ def test_i1_sums_that_add_up_hide_nothing(cache):
 
 
 def test_i1_more_hold_a_slot_than_rows_say(cache):
-    cache._ledger.holders[5] += 1
+    cache._ledger.sharers[5] += 1
     assert "holder counts differ at slots [5]" in broken(cache, "I1 partition")[0]
 
 
@@ -203,13 +203,18 @@ def test_i4_two_rows_name_one_slot_at_different_places(cache):
 
 
 def log_of(cache) -> list[Event]:
-    return list(cache.events._events)
+    events: list[Event] = cache.events.since(cache.events.compact_revision)
+    return events
 
 
 def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None:
-    cache.events._events.clear()
-    cache.events._events.extend(events)
-    cache.events.is_complete = is_complete
+    log = cache.events
+    kept: dict[int, tuple[Event, ...]] = {}
+    for event in events:
+        kept[event.revision] = (*kept.get(event.revision, ()), event)
+    log._kept, log.compact_revision = kept, min(kept, default=1) - 1
+    log.revision = max(kept, default=0)
+    log.is_complete = is_complete
 
 
 def test_i5_a_store_was_not_told(cache):

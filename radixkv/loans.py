@@ -1,0 +1,271 @@
+"""What is held of a cache by others than its own requests: by whoever runs them somewhere else.
+
+A pin keeps a cached prefix, as a request's lock does. A slot on loan is its borrower's alone, as a
+request's private slots are, until it is stored, given back, or set aside at the borrower's end.
+
+free ──allocate──> on loan ──store──> the tree
+ ^                    │
+ │   give_back        │ set_aside (the borrower may still be writing)
+ └────────────────────┴──> aside ──> free
+"""
+
+from collections.abc import Callable, Sequence
+from functools import wraps
+from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+
+import numpy as np
+
+from radixkv.arguments import at_least
+from radixkv.errors import (
+    InvalidArgumentError,
+    InvalidNamespaceError,
+    InvalidSlotsError,
+    SlotNotAllocatedError,
+    StaleHandleError,
+)
+from radixkv.memory.pages import round_down, round_up
+from radixkv.pin import Insert, Inserted, Pin, content_of
+from radixkv.tree import DEFAULT, Namespace, TokenIds, as_slots, as_token_ids
+from radixkv.tree.content import Content, check_content, cut_content
+from radixkv.tree.tokens import EMPTY, Int32Array
+
+if TYPE_CHECKING:
+    from radixkv.cache import PrefixCache
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+_NOBODY, _ASIDE = 0, -1
+
+
+class Aside(NamedTuple):
+    """What a borrower left behind that it may still be using: its slots, and pins that are void."""
+
+    slots: Int32Array
+    pins: list[Pin]
+
+
+def _atomic(method: Callable[Concatenate["Loans", P], R]) -> Callable[Concatenate["Loans", P], R]:
+    """Under the cache's lock, with what changed in the tree logged as one revision."""
+
+    @wraps(method)
+    def locked(self: "Loans", /, *args: P.args, **kwargs: P.kwargs) -> R:
+        cache = self._cache
+        with cache.lock:
+            try:
+                return method(self, *args, **kwargs)
+            finally:
+                cache.events.append(cache.tree.take_changes())
+
+    return locked
+
+
+class Loans:
+    """Pins on a cache and slots on loan from it. Thread-safe, as the cache is.
+
+    Borrowers are numbers from 1 on, chosen by whoever lends.
+    """
+
+    def __init__(self, cache: "PrefixCache") -> None:
+        self._cache = cache
+        self.pins: set[Pin] = set()
+        # (num_slots + page_size,) int32: the borrower of each slot.
+        self.borrower_of = np.zeros(cache.num_slots + cache.page_size, np.int32)
+
+    # ---- pins ----
+
+    @_atomic
+    def pin(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> Pin:
+        """A pin on the longest cached prefix, found and counted as `match_prefix` does.
+
+        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
+        """
+        cache, tokens = self._cache, as_token_ids(token_ids)
+        present = cache._to_admit(namespace)
+        match = cache.match_prefix(tokens, present, content=content)
+        cache.tree.inc_lock_ref(match.handle)
+        known = tokens[: match.length].copy()
+        pin = Pin(present, known, cut_content(content, match.length), match.slots, match.handle)
+        self.pins.add(pin)
+        return pin
+
+    @_atomic
+    def unpin(self, pin: Pin) -> None:
+        """Drop a pin. Idempotent."""
+        if pin in self.pins:
+            self._drop(pin)
+            self._cache._keep_bound(None)
+
+    def _drop(self, pin: Pin) -> None:
+        self.pins.discard(pin)
+        if pin.handle is not None:
+            self._cache.tree.dec_lock_ref(pin.handle)
+        else:
+            self._cache._ledger.give_back(pin.slots, None)
+
+    # ---- slots ----
+
+    @_atomic
+    def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
+        """`n` slots, rounded up to whole pages, and how many tokens were evicted for them.
+
+        None: no room now, nothing taken.
+        """
+        cache = self._cache
+        before = cache.totals.evicted_tokens
+        slots = cache._take(round_up(at_least(0, n=n), cache.page_size))
+        if slots is None:
+            return None
+        self.borrower_of[slots] = borrower
+        return slots, cache.totals.evicted_tokens - before
+
+    @_atomic
+    def give_back(self, borrower: int, slots: TokenIds) -> None:
+        """Free slots that are on loan to `borrower`, in whole pages.
+
+        Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
+        """
+        given = as_slots(slots)
+        self._check_loaned(borrower, given)
+        self._check_once(given)
+        if len(np.unique(given // self._cache.page_size)) * self._cache.page_size != len(given):
+            raise InvalidSlotsError(
+                f"slots are given back in whole pages of {self._cache.page_size}"
+            )
+        self.borrower_of[given] = _NOBODY
+        self._cache._ledger.give_back(given, None)
+
+    def slots_of(self, borrower: int) -> Int32Array:
+        """What is on loan to `borrower`. Cost: O(num_slots)."""
+        return np.flatnonzero(self.borrower_of == borrower).astype(np.int32)
+
+    @property
+    def aside_size(self) -> int:
+        """Slots set aside. Cost: O(num_slots)."""
+        return int(np.count_nonzero(self.borrower_of == _ASIDE))
+
+    @property
+    def num_loaned(self) -> int:
+        """Slots on loan. Cost: O(num_slots)."""
+        return int(np.count_nonzero(self.borrower_of > _NOBODY))
+
+    @_atomic
+    def set_aside(self, borrower: int, pins: Sequence[Pin]) -> Aside:
+        """End a borrower: drop its pins, keep its slots from everyone until `free_aside`."""
+        slots = self.slots_of(borrower)
+        self.borrower_of[slots] = _ASIDE
+        for pin in pins:
+            if pin.handle is not None:
+                self.unpin(pin)
+        return Aside(slots, [pin for pin in pins if pin in self.pins])
+
+    @_atomic
+    def free_aside(self, aside: Aside) -> None:
+        """Free what was set aside."""
+        self.borrower_of[aside.slots] = _NOBODY
+        self._cache._ledger.give_back(aside.slots, None)
+        for pin in aside.pins:
+            self.unpin(pin)
+
+    # ---- storing ----
+
+    @_atomic
+    def store(
+        self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
+    ) -> list[Inserted]:
+        """Store all of them, as one revision, or none; pins that are not kept are dropped.
+
+        Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
+        give back the slots that they replace, once no kernel reads them.
+        Raises InvalidSlotsError, SlotNotAllocatedError, StaleHandleError,
+        StaleWeightsError, and then nothing changed.
+        """
+        present = self._cache._to_admit(namespace)
+        checked = [self._checked(borrower, insert) for insert in inserts]
+        self._check_once(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
+        pins = [insert.pin for insert in checked if insert.pin is not None]
+        if len(set(pins)) != len(pins):
+            raise InvalidArgumentError("a pin comes twice in one call")
+        if any(pin.namespace != present for pin in pins):
+            raise InvalidNamespaceError("a pin is of another namespace than what is stored below")
+        done = [self._store(insert, present) for insert in checked]
+        self._cache._keep_bound(None)
+        return done
+
+    def _store(self, insert: Insert, namespace: Namespace) -> Inserted:
+        """The key is [0, pinned) of the pin and what comes below it.
+
+        key     [ pin's | already there | new         | part of a page ]
+                0     pinned        existing       length
+                          replaced     handed over   stays on loan
+        """
+        cache, pin = self._cache, insert.pin
+        pinned = len(pin.slots) if pin else 0
+        tokens = np.concatenate([pin.token_ids if pin else EMPTY, insert.token_ids])
+        slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
+        length = round_down(len(tokens), cache.page_size)
+        content = cut_content(content_of(pin, insert), length)
+        result = cache.tree.insert(tokens[:length], slots[:length], namespace, content=content)
+        existing = result.prefix_length
+        new = slots[existing:length]
+        self.borrower_of[new] = _NOBODY
+        cache.totals.published_tokens += len(new)
+        replacements = result.slots[pinned:existing].copy()
+        slots[pinned:existing] = replacements
+        kept = None
+        if insert.keep:
+            cache.tree.inc_lock_ref(result.handle)
+            kept = Pin(
+                namespace, tokens[:length].copy(), content, slots[:length].copy(), result.handle
+            )
+            self.pins.add(kept)
+        if pin is not None:
+            self._drop(pin)
+        return Inserted(existing, length, replacements, kept)
+
+    # ---- checks ----
+
+    def _checked(self, borrower: int, insert: Insert) -> Insert:
+        tokens, slots = as_token_ids(insert.token_ids), as_slots(insert.slots)
+        spans = tuple(check_content(insert.content, len(tokens)))
+        if len(tokens) != len(slots):
+            raise InvalidSlotsError(f"{len(slots)} slots for {len(tokens)} tokens; one each")
+        self._check_loaned(borrower, slots)
+        whole = round_down(len(slots), self._cache.page_size)
+        pages = slots[:whole].reshape(-1, self._cache.page_size)
+        if len(pages) and not _are_pages(pages):
+            raise InvalidSlotsError(
+                f"slots of whole pages are {self._cache.page_size} in a row, from a multiple of it"
+            )
+        pin = insert.pin
+        if pin is not None and (pin not in self.pins or pin.handle is None):
+            raise StaleHandleError("the pin was dropped, or the cache was reset under it")
+        return Insert(tokens, slots, spans, pin, insert.keep)
+
+    def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
+        self._cache.allocator.check_range(slots)
+        is_other = self.borrower_of[slots] != borrower
+        if is_other.any():
+            slot = int(slots[is_other.argmax()])
+            raise SlotNotAllocatedError(f"slot {slot} is not on loan to you", slot=slot)
+
+    def _check_once(self, slots: Int32Array) -> None:
+        distinct, count = np.unique(slots, return_counts=True)
+        if len(distinct) != len(slots):
+            slot = int(distinct[count.argmax()])
+            raise SlotNotAllocatedError(f"slot {slot} comes twice in one call", slot=slot)
+
+    def forget(self) -> list[Int32Array]:
+        """The tree is about to be reset: the slots that pins hold of it, which stay theirs."""
+        held = [pin for pin in self.pins if pin.handle is not None]
+        for pin in held:
+            pin.handle = None
+        return [pin.slots for pin in held]
+
+
+def _are_pages(pages: Int32Array) -> bool:
+    size = pages.shape[1]
+    first = pages[:, :1]
+    return bool((first % size == 0).all() and (pages == first + np.arange(size)).all())

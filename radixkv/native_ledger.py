@@ -1,0 +1,8 @@
+"""The ledger whose counts are in C++: see `kernels/tree/ledger.hpp`."""
+
+from radixkv.kernels._core import Ledger
+from radixkv.ledger import SlotLedger
+
+
+class NativeLedger(Ledger, SlotLedger):
+    """See `SlotLedger`, which does the rest: what is seldom asked."""

@@ -1,0 +1,168 @@
+"""What stands before every handler: who may call, how many at once, how errors are told."""
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, contextmanager
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc_status import rpc_status
+
+from radixkv.errors import (
+    DeadlineExceededError,
+    DrainingError,
+    InvalidArgumentError,
+    OverloadedError,
+)
+from radixkv.service import limits
+from radixkv.service.auth import ANYONE, Principal, Tokens
+from radixkv.service.observer import Observer
+from radixkv.service.rpcs import Kind, Request, Response, Rpc
+from radixkv.service.status import to_status
+
+T = TypeVar("T")
+
+
+@dataclass(slots=True)
+class Call:
+    """One call under way. request_id: as soon as the request is read, if it has one."""
+
+    rpc: Rpc[Any, Any]
+    caller: Principal = ANYONE
+    request_id: str = ""
+
+    def read(self, data: bytes) -> Any:
+        """The request; raises InvalidArgumentError for what is none."""
+        try:
+            request = self.rpc.request.FromString(data)
+        except DecodeError:
+            name = self.rpc.request.DESCRIPTOR.full_name
+            raise InvalidArgumentError(f"the message is no {name}") from None
+        self.request_id = getattr(request, "request_id", "")
+        return request
+
+
+Answer = Callable[[Any, Principal], Any]
+Stream = Callable[[Any, Principal], AsyncGenerator[bytes, None]]
+_Handle = Callable[[Any, Any, Call], Awaitable[Any]]
+
+
+class Front:
+    """Makes gRPC handlers of what answers. Belongs to one event loop.
+
+    writer: the one thread on which the cache is used, decoding and encoding included, so that the
+    loop stays free: health answers while a large batch is matched, or while the engine holds the
+    cache's lock.
+    """
+
+    def __init__(
+        self, writer: ThreadPoolExecutor, tokens: Tokens | None, observer: Observer
+    ) -> None:
+        self._writer, self._tokens, self._observer = writer, tokens, observer
+        self._running: dict[Kind, int] = dict.fromkeys(limits.CONCURRENT_CALLS, 0)
+        self._is_draining = False
+
+    def drain(self) -> None:
+        """Refuse new calls."""
+        self._is_draining = True
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no call is under way."""
+        return not any(self._running.values())
+
+    def in_writer(self, work: Callable[[], T]) -> Awaitable[T]:
+        """`work` on the writer's thread; if it is cancelled before its turn, it never begins."""
+        asked = time.perf_counter()
+
+        def begin() -> T:
+            self._observer.waited(time.perf_counter() - asked)
+            return work()
+
+        return asyncio.get_running_loop().run_in_executor(self._writer, begin)
+
+    def unary(self, rpc: Rpc[Request, Response], answer: Answer) -> Any:
+        """The handler of a call that `answer` answers, in the writer."""
+
+        async def handle(data: bytes, _: Any, call: Call) -> bytes:
+            async with asyncio.timeout(limits.LONGEST_CALL_S):
+                return await self._answer(answer, data, call)
+
+        return grpc.unary_unary_rpc_method_handler(self._guarded(rpc, handle))
+
+    def stream(self, rpc: Rpc[Any, Any], answer: Stream) -> Any:
+        """The handler of a call that `answer` answers with a stream of messages, in the loop."""
+
+        async def handle(data: bytes, context: Any, call: Call) -> None:
+            async with aclosing(answer(call.read(data), call.caller)) as messages:
+                async for message in messages:
+                    await context.write(message)
+
+        return grpc.unary_stream_rpc_method_handler(self._guarded(rpc, handle))
+
+    def conversation(self, rpc: Rpc[Any, Any], answer: Answer) -> Any:
+        """The handler of a call whose every message `answer` answers, in order, in the writer."""
+
+        async def handle(messages: AsyncIterator[bytes], context: Any, call: Call) -> None:
+            async for data in messages:
+                await context.write(await self._answer(answer, data, call))
+
+        return grpc.stream_stream_rpc_method_handler(self._guarded(rpc, handle))
+
+    def _answer(self, answer: Answer, data: bytes, call: Call) -> Awaitable[bytes]:
+        def work() -> bytes:
+            response: bytes = answer(call.read(data), call.caller).SerializeToString()
+            return response
+
+        return self.in_writer(work)
+
+    def _guarded(self, rpc: Rpc[Any, Any], handle: _Handle) -> Callable[[Any, Any], Awaitable[Any]]:
+        async def guarded(request: Any, context: Any) -> Any:
+            answer = None
+            call = Call(rpc)
+            with self._observer.call(call, context) as seen:
+                try:
+                    self._admit(call, context)
+                    with self._counted(rpc.kind):
+                        answer = await handle(request, context, call)
+                except Exception as error:
+                    seen.status = to_status(_ours(error))
+                    seen.error = error
+            if seen.error is not None:
+                await context.abort_with_status(rpc_status.to_status(seen.status))
+            return answer
+
+        return guarded
+
+    def _admit(self, call: Call, context: Any) -> None:
+        """Raises unless the call may begin."""
+        if self._tokens is not None:
+            call.caller = self._tokens.principal(context.invocation_metadata())
+            call.caller.check_rpc(call.rpc)
+        if self._is_draining:
+            raise DrainingError("the server is shutting down", retry_after_s=1.0)
+
+    @contextmanager
+    def _counted(self, kind: Kind) -> Iterator[None]:
+        most = limits.CONCURRENT_CALLS[kind]
+        if self._running[kind] >= most:
+            raise OverloadedError(
+                f"{most} {kind} calls are under way; the server takes no more at once",
+                retry_after_s=0.1,
+                most=most,
+            )
+        self._running[kind] += 1
+        try:
+            yield
+        finally:
+            self._running[kind] -= 1
+
+
+def _ours(error: Exception) -> Exception:
+    if isinstance(error, TimeoutError):
+        return DeadlineExceededError(f"no answer in {limits.LONGEST_CALL_S:g} s")
+    return error

@@ -1,0 +1,222 @@
+"""Watch: the event log, read by any number of streams.
+
+A watcher is a place in the log. Nothing is queued for it: it holds the page that it is writing, and
+whoever falls behind what the log keeps is cut. Watchers at one place share what is encoded for it.
+"""
+
+import asyncio
+from collections import OrderedDict
+from collections.abc import AsyncGenerator, Callable
+from dataclasses import dataclass
+from typing import Any
+
+from radixkv.cache import PrefixCache
+from radixkv.errors import (
+    DrainingError,
+    HistoryLostError,
+    InvalidArgumentError,
+    WatcherTooSlowError,
+)
+from radixkv.events import Run, Runs, Update, runs_of
+from radixkv.service import codec
+from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
+from radixkv.service.limits import PROGRESS_S
+from radixkv.tree import Namespace, Stored
+from radixkv.v1.watch_pb2 import WatchRequest
+
+# What happens this close together is told together: a router loses nothing, and a watcher of a busy
+# engine costs a few hundred messages a second, not one a revision.
+_GATHER_S = 0.002
+_PAGES_KEPT = 16
+_SNAPSHOTS_AT_ONCE = 2
+
+
+class Bell:
+    """Wakes what waits in one event loop; any thread may ring."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._is_rung = False
+        self._rang = asyncio.Event()
+
+    def ring(self) -> None:
+        """Cheap while nobody has answered the last ring."""
+        if not self._is_rung:
+            self._is_rung = True
+            self._loop.call_soon_threadsafe(self._loop.call_later, _GATHER_S, self._wake)
+
+    def next(self) -> asyncio.Event:
+        """Set at the next ring from now on."""
+        return self._rang
+
+    def _wake(self) -> None:
+        self._is_rung = False
+        rang, self._rang = self._rang, asyncio.Event()
+        rang.set()
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """How far a watcher has been told."""
+
+    epoch: int
+    revision: int
+
+
+class Watches:
+    """All watchers of one cache. Belongs to the event loop that made it.
+
+    in_writer: runs a function where the cache may be kept busy.
+    """
+
+    def __init__(self, cache: PrefixCache, in_writer: Callable[[Callable[[], Any]], Any]) -> None:
+        self._cache, self._log = cache, cache.events
+        self._in_writer = in_writer
+        self._bell = Bell(asyncio.get_running_loop())
+        self._pages: OrderedDict[tuple[Place, Namespace | None], tuple[Place, list[bytes]]]
+        self._pages = OrderedDict()
+        self._snapshots = asyncio.Semaphore(_SNAPSHOTS_AT_ONCE)
+        self._is_draining = False
+        self.places: dict[object, Place] = {}
+        self._log.listen(self._bell.ring)
+
+    def drain(self) -> None:
+        """End all watches: each is told where to resume."""
+        self._is_draining = True
+        self._bell.ring()
+
+    def close(self) -> None:
+        """Listen no more."""
+        self._log.unlisten(self._bell.ring)
+
+    def lag(self) -> int:
+        """Revisions that the slowest watcher has not been told yet."""
+        return max((self._log.revision - p.revision for p in self.places.values()), default=0)
+
+    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes, None]:
+        """The messages of one stream, until the watcher goes or is cut."""
+        namespace = _wanted(request)
+        me = object()
+        try:
+            if request.snapshot:
+                epoch, revision, runs = await self._snapshot(namespace)
+                self.places[me] = Place(epoch, revision)
+                for piece in write_snapshot(epoch, revision, runs):
+                    yield piece
+            else:
+                self.places[me] = place = self._start(request)
+                yield _progress(place)
+            async for piece in self._follow(me, namespace, request.progress_notify):
+                yield piece
+        finally:
+            self.places.pop(me, None)
+
+    async def _follow(
+        self, me: object, namespace: Namespace | None, tells_progress: bool
+    ) -> AsyncGenerator[bytes, None]:
+        while True:
+            rang, place = self._bell.next(), self.places[me]
+            if self._is_draining:
+                raise DrainingError(
+                    f"the server is shutting down; resume after revision {place.revision}",
+                    last_revision=place.revision,
+                )
+            after, pieces = self._page(place, namespace)
+            for piece in pieces:
+                yield piece
+            self.places[me] = after
+            if after == place and not await _set_within(rang, PROGRESS_S) and tells_progress:
+                yield _progress(after)
+
+    def _start(self, request: WatchRequest) -> Place:
+        epoch, revision = self._log.position()
+        if not request.start_revision:
+            return Place(epoch, revision)
+        self._log.check_epoch(request.epoch)
+        place = Place(request.epoch, request.start_revision - 1)
+        self._log.read(place.epoch, place.revision, 0)  # is it kept?
+        return place
+
+    def _page(self, place: Place, namespace: Namespace | None) -> tuple[Place, list[bytes]]:
+        """What comes after `place`, and the place after that."""
+        if (place.epoch, place.revision) == self._log.position():
+            return place, []
+        key = (place, namespace)
+        if key not in self._pages:
+            self._pages[key] = self._read_page(place, namespace)
+            if len(self._pages) > _PAGES_KEPT:
+                self._pages.popitem(last=False)
+        return self._pages[key]
+
+    def _read_page(self, place: Place, namespace: Namespace | None) -> tuple[Place, list[bytes]]:
+        try:
+            update = self._log.read(place.epoch, place.revision, PIECE_BYTES)
+        except HistoryLostError as error:
+            raise WatcherTooSlowError(
+                f"the log no longer has what came after revision {place.revision}",
+                last_revision=place.revision,
+                compact_revision=self._log.compact_revision,
+            ) from error
+        if namespace is not None:
+            update = _only(update, namespace)
+        return Place(update.epoch, update.revision), list(write_update(update))
+
+    async def _snapshot(self, namespace: Namespace | None) -> tuple[int, int, Runs]:
+        def take() -> tuple[int, int, Runs]:
+            with self._cache.lock:
+                return *self._log.position(), runs_of(self._cache.tree.walk())
+
+        async with self._snapshots:
+            epoch, revision, runs = await self._in_writer(take)
+        if namespace is not None:
+            runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
+        return epoch, revision, runs
+
+
+def _wanted(request: WatchRequest) -> Namespace | None:
+    """The namespace asked for, None for all; raises for what contradicts itself."""
+    if request.snapshot and request.start_revision:
+        raise InvalidArgumentError(
+            "a watch begins with a snapshot or at start_revision; ask for one", field="snapshot"
+        )
+    if request.start_revision and not request.epoch:
+        raise InvalidArgumentError(
+            f"start_revision is {request.start_revision} of no epoch; name its epoch", field="epoch"
+        )
+    if request.start_revision < 0:
+        raise InvalidArgumentError(
+            f"start_revision is {request.start_revision}; it takes 0 or more",
+            field="start_revision",
+        )
+    return codec.read_namespace(request.namespace) if request.HasField("namespace") else None
+
+
+def _only(update: Update, namespace: Namespace) -> Update:
+    events = (
+        event
+        for event in update.events
+        if not isinstance(event.change, Stored) or _is_in(event.change, namespace)
+    )
+    return update._replace(events=tuple(events))
+
+
+def _is_in(stored: Stored | Run, namespace: Namespace) -> bool:
+    there = stored.namespace
+    return namespace.weight_version in (0, there.weight_version) and (
+        (namespace.salt, namespace.adapter, namespace.extra_key)
+        == (there.salt, there.adapter, there.extra_key)
+    )
+
+
+def _progress(place: Place) -> bytes:
+    (message,) = write_update(Update(place.epoch, place.revision))
+    return message
+
+
+async def _set_within(event: asyncio.Event, timeout_s: float) -> bool:
+    try:
+        async with asyncio.timeout(timeout_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
