@@ -38,6 +38,11 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
     return _as_int32(values, name, InvalidTokensError)
 
 
+def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
+    """`as_token_ids` of each prompt, which an error names by its number."""
+    return [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(values)]
+
+
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
     """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`."""
     return _as_int32(values, name, InvalidSlotsError)
