@@ -91,6 +91,11 @@ def _percent(axes: "Axes") -> None:
 
 
 def _by_policy(axes: "Axes", study: Study) -> None:
+    axes.plot(study.capacities, 100 * np.array(study.clairvoyant), "--", color="#777777",
+              linewidth=1.2, label="knows the future")  # fmt: skip
+    between = np.geomspace(study.capacities[0], study.capacities[-1], 200)
+    exact = [100 * study.curve.hit_rate(int(capacity)) for capacity in between]
+    axes.plot(between, exact, color=COLOURS[0], linewidth=1, alpha=0.6, label="lru, one pass")
     lines = {policy: study.by_capacity(policy=policy) for policy in study.policies}
     _over_capacity(axes, study, lines)
 
