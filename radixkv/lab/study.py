@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 from radixkv.lab import answers
@@ -27,8 +28,8 @@ class Study:
     """`rates` has the hit rate of every setting that was replayed.
 
     found: the replay at the setting in question; ideal: the same with an infinite cache. curve,
-    clairvoyant: of LRU at every capacity, and of a cache that knows the future at `capacities`;
-    both with one request in flight.
+    clairvoyant: of LRU at every capacity, and of a cache that knows the future at `capacities` and
+    between them; both with one request in flight.
     """
 
     log: RequestLog
@@ -40,7 +41,7 @@ class Study:
     explained: Explanation
     findings: list[Finding]
     curve: Curve
-    clairvoyant: list[float]
+    clairvoyant: dict[int, float]
     prefill: dict[str, Any] | None
 
     @property
@@ -65,7 +66,7 @@ class Study:
             "hit_rates_by_policy": {
                 policy: self.by_capacity(policy=policy) for policy in self.policies
             },
-            "clairvoyant_hit_rates": self.clairvoyant,
+            "clairvoyant_hit_rates": [self.clairvoyant[each] for each in self.capacities],
             "hit_rates_by_admission": {
                 name: self.by_capacity(admission=how) for name, how in ADMISSIONS.items()
             },
@@ -112,9 +113,14 @@ def study(
         explained=explained,
         findings=findings(log, explained, tokenizer),
         curve=lru_curve(paths),
-        clairvoyant=[clairvoyant_hit_rate(paths, capacity) for capacity in chosen],
+        clairvoyant={each: clairvoyant_hit_rate(paths, each) for each in _denser(chosen)},
         prefill=answers.saved_prefill(found, shape, tflops) if shape else None,
     )
+
+
+def _denser(capacities: list[int]) -> list[int]:
+    between = [round((low * high) ** 0.5) for low, high in pairwise(capacities)]
+    return sorted({*capacities, *between})
 
 
 def _around(setting: Setting, capacities: list[int], policies: list[str]) -> list[Setting]:

@@ -36,12 +36,12 @@ def combinations(
 
 
 def capacities_up_to(most: int, count: int) -> list[int]:
-    """Round capacities, each some 2 times the one before; the last is at least `most`.
+    """`count` round capacities, evenly apart by factors, from a 256th of `most` to all of it.
 
     >>> capacities_up_to(310, 5)
-    [20, 39, 78, 160, 310]
+    [2, 5, 20, 78, 310]
     """
-    wanted = np.geomspace(max(1, most / 2 ** (count - 1)), max(1, most), count)
+    wanted = np.geomspace(max(1, most / 256), max(1, most), count)
     # Two digits are enough, rounded up so that the last one holds everything.
     steps = 10 ** np.maximum(0, np.floor(np.log10(wanted) + 1e-9) - 1)
     return sorted({int(capacity) for capacity in np.ceil(wanted / steps - 1e-9) * steps})
