@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 
 _WIDTH = 100  # characters of a text
+_MARK = "▸"  # before the first token that is told of
 
 
 @with_options
@@ -73,11 +74,13 @@ def _told(at: int, found: "Finding", computed: int) -> Text:
         f" in {found.requests:,} request{'s' * (found.requests > 1)}: {found.what}{ago}\n",
         f"   such as request {found.request}, tokens {found.start:,} to {found.end:,}",
         f" (see request {found.other})\n" if found.other is not None else "\n",
-        (before, "dim"),
+        (before + _MARK, "dim"),
         (_shown(found.here)[:_WIDTH] + "…\n", "yellow"),
     )
     if found.there:
-        text.append("   there ".ljust(len(before)) + _shown(found.there)[:_WIDTH] + "…\n", "cyan")
+        text.append(
+            "   there ".ljust(len(before + _MARK)) + _shown(found.there)[:_WIDTH] + "…\n", "cyan"
+        )
     if found.movable_tokens and found.advice:
         text.append(f"   about {found.movable_tokens:,} tokens stand further back there: ", "green")
     elif found.advice:

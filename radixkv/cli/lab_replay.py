@@ -1,6 +1,7 @@
 """`radixkv lab replay`: one log through one cache."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -78,8 +79,13 @@ def _whole(answer: dict[str, Any]) -> Table:
             (f"at {prefill['tflops']:g}e12 a second", f"{prefill['saved_seconds']:,.1f} s"),
         ]
     rows.append(("replayed in", f"{answer['seconds']:.1f} s"))
-    where = f"page size {setting['page_size']}, {setting['policy']}, keeps {capacity}"
-    return pairs(f"{log['file']} ({log['order']} order): {where}", rows)
+    rows[:0] = [
+        ("order", log["order"]),
+        ("page size", setting["page_size"]),
+        ("policy", setting["policy"]),
+        ("keeps", capacity),
+    ]
+    return pairs(Path(log["file"]).name, rows)
 
 
 def _parts(title: str, parts: list[Any]) -> Table:

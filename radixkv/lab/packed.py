@@ -3,11 +3,11 @@
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
-from radixkv.errors import BackendUnavailableError, InvalidLogError
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
 _BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -57,10 +57,10 @@ def _unpacked(file: BinaryIO) -> IO[bytes]:
         return lzma.open(file)
     if kind == "gz":
         return cast(IO[bytes], gzip.open(file))
-    return _open_zst(file) if kind == "zst" else file
+    return cast(IO[bytes], _zst().open(file)) if kind == "zst" else file
 
 
-def _open_zst(file: BinaryIO) -> IO[bytes]:
+def _zst() -> Any:
     try:
         from compression import zstd  # Python 3.14
     except ImportError:
@@ -71,4 +71,23 @@ def _open_zst(file: BinaryIO) -> IO[bytes]:
                 "a .zst file needs backports.zstd: pip install 'radixkv[lab]'",
                 package="backports.zstd",
             ) from None
-    return cast(IO[bytes], zstd.open(file))
+    return zstd
+
+
+def write_packed(path: Path, lines: Iterable[bytes]) -> None:
+    """Write the lines, packed as the name ends (.xz, .gz, .zst). Raises InvalidArgumentError."""
+    try:
+        with path.open("wb") as file, _packed(path.suffix, file) as packed:
+            packed.writelines(lines)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{path} cannot be written: {error.strerror}", path=str(path)
+        ) from error
+
+
+def _packed(suffix: str, file: BinaryIO) -> IO[bytes]:
+    if suffix == ".xz":
+        return lzma.open(file, "wb")
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(file, "wb"))
+    return cast(IO[bytes], _zst().open(file, "wb")) if suffix == ".zst" else file
