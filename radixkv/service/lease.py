@@ -16,7 +16,12 @@ from typing import Any, Self
 
 import grpc
 
-from radixkv.errors import LeaseExpiredError, LeaseNotFoundError, RadixKVError
+from radixkv.errors import (
+    EpochMismatchError,
+    LeaseExpiredError,
+    LeaseNotFoundError,
+    RadixKVError,
+)
 from radixkv.service import lease_calls
 from radixkv.service.lease_calls import LeaseInfo, LeaseRef
 from radixkv.service.limits import LEASE_MARGIN_S
@@ -127,7 +132,7 @@ class Lease:
         if self._stream is not None:
             self._stream.cancel()
         self._thread.join()
-        with suppress(LeaseNotFoundError):
+        with suppress(LeaseNotFoundError, EpochMismatchError):
             self._client.revoke_lease(self.id, self.epoch)
 
     def __enter__(self) -> Self:
@@ -186,7 +191,7 @@ class AsyncLease:
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
-        with suppress(LeaseNotFoundError):
+        with suppress(LeaseNotFoundError, EpochMismatchError):
             await self._client.revoke_lease(self.id, self.epoch)
 
     async def __aenter__(self) -> Self:

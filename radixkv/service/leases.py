@@ -69,7 +69,7 @@ class Leases:
         self._grace_s = grace_s
         self._leases: SortedDict = SortedDict()  # by id
         self._deadlines: SortedSet = SortedSet()  # (ends_at, id)
-        self._aside: deque[tuple[float, Aside]] = deque()  # (when to free it, what)
+        self._aside: deque[tuple[float, str, Aside]] = deque()  # (until when, whose pool, what)
         self._epoch = cache.events.epoch
         self.num_pins = 0
 
@@ -85,7 +85,7 @@ class Leases:
         return (
             self._epoch != self._cache.events.epoch
             or any(ends_at <= now for ends_at, _ in self._deadlines[:1])
-            or any(until <= now for until, _ in [*self._aside][:1])
+            or any(until <= now for until, *_ in [*self._aside][:1])
         )
 
     def settle(self) -> None:
@@ -96,7 +96,7 @@ class Leases:
         while self._deadlines and self._deadlines[0][0] <= now:
             self._end(self._leases[self._deadlines[0][1]])
         while self._aside and self._aside[0][0] <= now:
-            self._loans.free_aside(self._aside.popleft()[1])
+            self._loans.free_aside(self._aside.popleft()[2])
 
     # ---- leases ----
 
@@ -222,10 +222,11 @@ class Leases:
         caller.check_unbound("name a pool")
         if self.pool_id:
             self._forget()
-        # What the former pool's clients still write is not in this one.
-        while self._aside:
-            self._loans.free_aside(self._aside.popleft()[1])
         self.pool_id = pool_id
+        # What clients of other pools still write is not in this one.
+        for _, _, aside in (entry for entry in self._aside if entry[1] != pool_id):
+            self._loans.free_aside(aside)
+        self._aside = deque(entry for entry in self._aside if entry[1] == pool_id)
 
     def _end(self, lease: Lease) -> None:
         self._remove(lease)
@@ -251,7 +252,7 @@ class Leases:
         self.num_pins -= len(lease.pins)
         aside = self._loans.set_aside(lease.borrower, list(lease.pins.values()))
         if len(aside.slots) or aside.pins:
-            self._aside.append((self._clock() + self._grace_s, aside))
+            self._aside.append((self._clock() + self._grace_s, lease.pool_id, aside))
 
 
 def _new_id() -> int:
