@@ -18,6 +18,7 @@ from radixkv.service.process import claim_process
 from radixkv.service.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.service.status import to_error
 from radixkv.service.tls import Tls
+from radixkv.service.tracing import trace_context
 from radixkv.service.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest
@@ -38,6 +39,7 @@ class _Connection:
         else:
             credentials = tls.channel_credentials()
             self._channel = module.secure_channel(target, credentials, CLIENT_OPTIONS)
+        self._metadata: tuple[tuple[str, str], ...]
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._timeout_s = _checked(timeout_s)
         self._methods: dict[str, Any] = {}
@@ -45,7 +47,9 @@ class _Connection:
 
     def _start(self, call: Call[Any]) -> Any:
         return self._method(call.rpc)(
-            call.request, timeout=self._time_for(call), metadata=self._metadata
+            call.request,
+            timeout=self._time_for(call),
+            metadata=(*self._metadata, *trace_context()),
         )
 
     def _time_for(self, call: Call[Any]) -> float | None:

@@ -32,9 +32,10 @@ from radixkv.service.metrics import Metrics
 from radixkv.service.observer import Observer
 from radixkv.service.process import claim_process
 from radixkv.service.tls import Tls
+from radixkv.service.tracing import Tracer
 from radixkv.service.watching import Watches
 
-_LOOK_AT_LEASES_EVERY_S = 0.1
+_LOOK_EVERY_S = 0.1
 
 
 class CacheServer:
@@ -48,6 +49,7 @@ class CacheServer:
     pool_id: name of the pool that this process owns, by default drawn at random.
     tls, tokens: who may call, see `Tls` and `auth.py`; by default whoever reaches the address.
     metrics: host:port where Prometheus may ask. tenants: alias -> salt, for its figures.
+    tracing: make OpenTelemetry spans of calls.
     lease_grace_s: how long slots of a lease that ended are kept from everyone. clock: of leases.
     Raises ListenError for a malformed address, or one that takes `insecure`, InvalidArgumentError.
 
@@ -71,6 +73,7 @@ class CacheServer:
         tokens: Path | None = None,
         metrics: str | None = None,
         tenants: Mapping[str, str] | None = None,
+        tracing: bool = False,
         drain_delay_s: float = 0.0,
         lease_grace_s: float = LEASE_GRACE_S,
         clock: Callable[[], float] = time.monotonic,
@@ -86,6 +89,7 @@ class CacheServer:
         self._tokens = None if tokens is None else Tokens(tokens)
         self._credentials = None if tls is None else tls.server_credentials()
         self._metrics = Metrics(tenants)
+        self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._thread: Thread | None = None
 
     def start(self) -> Self:
@@ -132,14 +136,14 @@ class CacheServer:
         self._stopping: asyncio.Future[float] = self._loop.create_future()
         server = grpc.aio.server(options=SERVER_OPTIONS)
         with ThreadPoolExecutor(1, "radixkv-writer") as writer:
-            front = Front(writer, self._tokens, Observer(self._metrics))
+            front = Front(writer, self._tokens, self._observer)
             self.watches = Watches(self._cache, front.in_writer)
             health_servicer = await serving.serve_health(server, rpcs.SERVICES)
             self._serve_rpcs(server, front)
             address = listen(server, self.address, self._credentials)
             end_metrics = self._tell_metrics()
             await server.start()
-            settling = asyncio.create_task(self._settle(front))
+            settling = asyncio.create_task(self._settle(front, health_servicer))
             ready.set_result(address)
             grace_s = await self._stopping
             await self._drain(server, front, health_servicer, grace_s)
@@ -163,12 +167,14 @@ class CacheServer:
             await asyncio.sleep(0.005)
         await server.stop(max(0.0, end - time.monotonic()))
 
-    async def _settle(self, front: Front) -> None:
-        """Leases end on time, whether anyone calls or not."""
+    async def _settle(self, front: Front, health_servicer: health.aio.HealthServicer) -> None:
+        """Leases end on time, whether anyone calls or not; a broken cache is not healthy."""
         while True:
-            await asyncio.sleep(_LOOK_AT_LEASES_EVERY_S)
+            await asyncio.sleep(_LOOK_EVERY_S)
             if self._leases.is_due:
                 await front.in_writer(self._settle_now)
+            if self._desk.is_corrupted:
+                await health_servicer.enter_graceful_shutdown()
 
     def _settle_now(self) -> None:
         with self._cache.lock:

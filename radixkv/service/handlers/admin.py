@@ -1,6 +1,7 @@
 """EvictPrefixes and AdminService."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from itertools import chain
 from typing import Any
 
 from radixkv.service import codec
@@ -71,13 +72,13 @@ class AdminHandlers:
 
         header, nodes = await self._in_writer(take)
         response, size = DumpTreeResponse(header=header), 0
-        for node in self._wanted(request, nodes):
+        wanted = self._wanted(request, nodes)
+        for message in chain.from_iterable(_write_node(n, request.want_tokens) for n in wanted):
             if size > _PIECE_BYTES:
                 yield response.SerializeToString()
                 response, size = DumpTreeResponse(header=header), 0
-            for message in _write_node(node, request.want_tokens):
-                response.nodes.append(message)
-                size += message.ByteSize()
+            response.nodes.append(message)
+            size += message.ByteSize()
         yield response.SerializeToString()
 
     def _wanted(self, request: DumpTreeRequest, nodes: list[NodeInfo]) -> Iterator[NodeInfo]:
