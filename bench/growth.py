@@ -204,7 +204,7 @@ def main() -> None:
     long = long_key()
     small, large = costs(args.small), costs(args.large)
     reached = {name: large[name] / small[name] for name in ("match", "insert", "evict")}
-    reached["long key, slots returned"] = long["match, slots scattered"] / long["compare in place"]
+    reached["long key, slots returned"] = long["match"] / long["compare in place"]
     reached["bytes per token"] = large["bytes per token"]
     reached["bytes per branch"] = memory["bytes per branch"]
     figures = {"small": small, "large": large, "long key": long, "memory": memory}
