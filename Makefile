@@ -92,7 +92,7 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
 	mkdir -p $(@D)
 	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra \
-	  kernels/fuzz/fuzz_tree.cpp kernels/tree/tree.cpp kernels/tree/tree_check.cpp -o $@
+	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
