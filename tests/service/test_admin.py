@@ -58,7 +58,7 @@ def test_a_broken_cache_is_found_and_answers_nothing_any_more(channel):
     hold(cache, [1, 2])
     with CacheServer(cache, "127.0.0.1:0") as server, connect(server.address) as client:
         assert client.check() == []
-        cache._ledger.holders[9] = 1
+        cache.loans.borrower_of[9] = 1
         violations = client.check()
         assert any("I1" in line for line in violations)
         for call in (client.stats, lambda: client.match([1]), lambda: client.lease(60)):
