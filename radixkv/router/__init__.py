@@ -3,6 +3,38 @@
 `PrefixIndex` mirrors the workers' caches, `policies.py` decides, `Router` does both.
 """
 
+from radixkv.router.feeding import Source, Stream
 from radixkv.router.index import PrefixIndex, WorkerView
+from radixkv.router.policies import (
+    POLICIES,
+    CacheAware,
+    Choice,
+    ConsistentHashing,
+    LeastLoad,
+    Policy,
+    Question,
+    RoundRobin,
+    new_policy,
+    register,
+)
+from radixkv.router.router import Pick, Router, WorkerStatus
 
-__all__ = ["PrefixIndex", "WorkerView"]
+__all__ = [
+    "POLICIES",
+    "CacheAware",
+    "Choice",
+    "ConsistentHashing",
+    "LeastLoad",
+    "Pick",
+    "Policy",
+    "PrefixIndex",
+    "Question",
+    "RoundRobin",
+    "Router",
+    "Source",
+    "Stream",
+    "WorkerStatus",
+    "WorkerView",
+    "new_policy",
+    "register",
+]

@@ -14,7 +14,7 @@ from radixkv.router.holdings import new_holdings
 from radixkv.router.mirror import Mirror, Position, State
 from radixkv.router.spaces import Spaces
 from radixkv.tree import DEFAULT, Namespace, TokenIds
-from radixkv.tree.content import Content
+from radixkv.tree.content import Content, check_content
 from radixkv.tree.namespace import check_namespace
 from radixkv.tree.tokens import Int32Array, as_token_ids
 
@@ -44,6 +44,7 @@ class PrefixIndex:
     Fed with the updates of any number of workers (`apply`), which come, go, restart, fall behind
     and send snapshots. A look-up walks the prompt once for all of them.
     core: see `new_holdings`. clock: seconds, for `silent_s`.
+    version: grows when workers come or go, and when one's state changes.
 
     >>> from radixkv import PrefixCache
     >>> index, cache = PrefixIndex(), PrefixCache(16)
@@ -63,6 +64,7 @@ class PrefixIndex:
         self._mirrors: dict[str, Mirror] = {}
         self._pages: dict[str, int] = {}
         self._lock = threading.Lock()
+        self.version = 0
         self._arrange()
 
     @property
@@ -82,6 +84,14 @@ class PrefixIndex:
             if worker in self._mirrors:
                 raise InvalidArgumentError(f"worker {worker!r} is there already", worker=worker)
             self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
+            self._pages[worker] = page_size
+            self._arrange()
+
+    def set_page_size(self, worker: str, page_size: int) -> None:
+        """The page size of a worker's cache, where it is learnt later."""
+        at_least(1, page_size=page_size)
+        with self._lock:
+            self._mirror(worker)
             self._pages[worker] = page_size
             self._arrange()
 
@@ -111,6 +121,7 @@ class PrefixIndex:
         self._holders = np.array([m.holder for m in self._mirrors.values()], np.intp)
         pages = np.array(list(self._pages.values()), np.int32)
         self._page_sizes = pages if (pages > 1).any() else None
+        self.version += 1
 
     # ---- what workers tell ----
 
@@ -122,9 +133,9 @@ class PrefixIndex:
         """
         with self._lock:
             mirror = self._mirror(worker)
-            holder = mirror.holder
+            before = mirror.holder, mirror.state
             mirror.apply(update)
-            if mirror.holder != holder:
+            if before != (mirror.holder, mirror.state):
                 self._arrange()
 
     def position(self, worker: str) -> Position | None:
@@ -136,11 +147,13 @@ class PrefixIndex:
         """The worker answered someone with this epoch and revision: how far its watch lags."""
         with self._lock:
             self._mirror(worker).note(epoch, revision)
+            self.version += 1
 
     def lose(self, worker: str) -> None:
         """The worker's history has a gap: it is "behind" until a snapshot has come."""
         with self._lock:
             self._mirror(worker).lose()
+            self.version += 1
 
     # ---- looking ----
 
@@ -152,10 +165,11 @@ class PrefixIndex:
         What stands for content (images, audio) is not compared between workers: a match ends where
         the first span of `content` begins.
         Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that hold any of it).
-        Raises InvalidTokensError, InvalidNamespaceError.
+        Raises InvalidTokensError, InvalidNamespaceError, InvalidContentError.
         """
         if content:
-            token_ids = as_token_ids(token_ids)[: content[0][0]]
+            token_ids = as_token_ids(token_ids)
+            token_ids = token_ids[: check_content(content, len(token_ids))[0].start]
         if namespace is not DEFAULT:
             check_namespace(namespace)
         with self._lock:

@@ -3,7 +3,7 @@
 import pytest
 
 from radixkv.events import Cleared, Event, Update
-from radixkv.router import PrefixIndex
+from radixkv.router import PrefixIndex, Router
 from radixkv.tree import Trimmed
 from tests.router.conftest import CORES
 from tests.router.followers import Worker, catch_up
@@ -87,3 +87,53 @@ def test_B30_an_unknown_removal_stops_no_other(index):
     assert index.lookup([1, 1]) == {"w2": 2}
     index.apply("w1", update(2, stored(3, 1), is_start=True))
     assert index.lookup([1, 1]) == {"w2": 2, "w1": 1}
+
+
+# ---- the router ----
+
+
+@pytest.fixture(params=CORES)
+def router(request):
+    return Router(core=request.param)
+
+
+def workers(router, names):
+    for name in names:
+        router.add_worker(name)
+    return [Worker(name) for name in names]
+
+
+def follow(router, *workers):
+    for worker in workers:
+        catch_up(router.index, worker)
+
+
+def test_B24_a_miss_goes_to_the_least_loaded_not_to_the_smallest_tree(router):
+    w1, w2 = workers(router, "ab")
+    w1.hold(range(10))
+    w2.hold(range(100, 160))
+    follow(router, w1, w2)
+    assert router.pick([7, 7], loads={"a": 40, "b": 0}).worker == "b"
+
+
+def test_B24_affinity_is_weighed_against_load(router):
+    a, b, c = workers(router, "abc")
+    a.hold([1, 2, 3])
+    c.hold([1])
+    follow(router, a, b, c)
+    assert router.pick([1, 2, 3], loads={"a": 40, "b": 0}).worker == "b"
+    assert router.pick([1, 2, 3], loads={"a": 3, "b": 0}).worker == "a"
+    pick = router.pick([1, 2, 3], loads={"a": 60, "b": 0, "c": 0})
+    assert (pick.worker, pick.best_length) == ("c", 3)
+    assert b.cache.probe([1]) == 0
+
+
+def test_B26_prompts_that_engines_do_not_know_show(router):
+    """Text that is encoded otherwise than the engine does matches nothing, and is counted."""
+    (worker,) = workers(router, "a")
+    for _ in range(40):
+        pick = router.pick([71, 72])
+        worker.hold([0, 99, 71, 72])
+        follow(router, worker)
+        router.finish(pick)
+    assert router.num_parity_checks == router.num_parity_faults == 3
