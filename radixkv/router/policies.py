@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import lru_cache
 from hashlib import blake2b
 from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -87,22 +88,30 @@ class CacheAware:
     slack: float = 8.0
 
     def choose(self, question: Question) -> Choice:
-        # A decision has few microseconds: ufuncs themselves, without the methods around them.
         lengths, loads = question.lengths, question.loads
-        mean = np.add.reduce(loads) / len(loads)
-        scores = lengths / question.prompt_length
-        scores -= loads * (self.weight / (mean + self.slack))
-        at = _first(scores == scores[scores.argmax()], question)
-        return Choice(at, _why(float(lengths[at]), float(np.maximum.reduce(lengths))))
+        # A decision has few microseconds: a dot product is a third of what a sum takes, argmax a
+        # fifth of max; and scores are tokens, because that saves a division.
+        mean = float(loads.dot(_ones(len(loads)))) / len(loads)
+        weight = self.weight * question.prompt_length / (mean + self.slack)
+        at = _best(lengths - loads * weight, question)
+        return Choice(at, _why(float(lengths[at]), float(lengths[lengths.argmax()])))
 
 
-def _first(ties: NDArray[np.bool_], question: Question) -> int:
-    """Of workers alike the least loaded, then the one not picked for longest."""
-    (places,) = ties.nonzero()
-    if len(places) == 1:
-        return int(places[0])
-    order = np.lexsort((question.turns[places], question.loads[places]))
-    return int(places[order[0]])
+@lru_cache
+def _ones(n: int) -> FloatArray:
+    return np.ones(n)
+
+
+def _best(scores: FloatArray, question: Question) -> int:
+    """The highest score; of several the least loaded, then the one not picked for longest."""
+    at = int(scores.argmax())
+    highest, scores[at] = scores[at], -np.inf
+    if scores[scores.argmax()] < highest:
+        return at
+    scores[at] = highest
+    (ties,) = (scores == highest).nonzero()
+    order = np.lexsort((question.turns[ties], question.loads[ties]))
+    return int(ties[order[0]])
 
 
 def _why(length: float, best: float) -> str:
@@ -175,5 +184,4 @@ class LeastLoad:
     name: ClassVar[str] = "least-load"
 
     def choose(self, question: Question) -> Choice:
-        loads = question.loads
-        return Choice(_first(loads == loads[loads.argmin()], question), "least loaded")
+        return Choice(_best(-question.loads, question), "least loaded")

@@ -4,6 +4,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
@@ -200,26 +201,14 @@ class Router:
             if not len(present):
                 raise NoWorkersError("there is no worker to pick", workers=len(workers))
             own = lengths if allowed is None else lengths[allowed]
-            choice = self.policy.choose(
-                Question(
-                    workers=workers if allowed is None else tuple(workers[at] for at in allowed),
-                    lengths=self._weighed(own, allowed),
-                    loads=present,
-                    turns=self._loads.turns if allowed is None else self._loads.turns[allowed],
-                    prompt_length=size,
-                    key=lambda: _key(key, token_ids),
-                )
-            )
-            at = choice.at if allowed is None else int(allowed[choice.at])
-            pick = Pick(
-                worker=workers[at],
-                matched_length=int(lengths[at]),
-                best_length=int(own.max()),
-                reason=choice.reason,
-                id=next(self._ids),
-                namespace=namespace,
-                beginning=None if content else self._sample(token_ids),
-            )
+            turns = self._loads.turns if allowed is None else self._loads.turns[allowed]
+            names = workers if allowed is None else tuple(workers[at] for at in allowed)
+            weighed, key_of = self._weighed(own, allowed), partial(_key, key, token_ids)
+            choice = self.policy.choose(Question(names, weighed, present, turns, size, key_of))
+            at = choice.at
+            beginning = None if content else self._sample(token_ids)
+            pick = Pick(names[at], int(own[at]), int(own[own.argmax()]), choice.reason,
+                        next(self._ids), namespace, beginning)  # fmt: skip
             self._loads.add(pick, cost, now)
             return pick
 

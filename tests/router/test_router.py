@@ -2,7 +2,7 @@
 
 import threading
 import time
-from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 import pytest
@@ -227,9 +227,10 @@ class Wire:
     """What brings a worker's updates: it can be cut, and refuse."""
 
     def __init__(self, worker: Worker) -> None:
-        self.worker, self.streams = worker, SimpleQueue()
-        self.asked, self.refusal = [], None
-        self._open = []
+        self.worker = worker
+        self.asked: list[Any] = []
+        self.refusal: Exception | None = None
+        self._open: list[Tap] = []
 
     def __call__(self, position):
         self.asked.append(position)
