@@ -47,11 +47,14 @@ bool store(PythonHoldings& self, uint32_t holder, uint64_t run, uint64_t parent_
 
 nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root) {
     auto look = [&](const auto& key) -> std::optional<nb::object> {
-        if (!key.is_good(0)) return std::nullopt;
+        // No id of a list equals a negative code, so what matched of it is good.
+        constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
+        if (!is_list && !key.is_good(0)) return std::nullopt;
         int32_t* out;
         nb::object array = new_array(self.num_holders(), out);
         std::fill_n(out, self.num_holders(), 0);
-        self.lengths(key, root, out);
+        uint32_t matched = self.lengths(key, root, out);
+        if (is_list && !key.is_good(matched)) return std::nullopt;
         return array;
     };
     return with_token_ids(token_ids, "token_ids", [] {}, look);

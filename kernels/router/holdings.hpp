@@ -78,9 +78,10 @@ class Holdings {
 
     // ---- looking ----
 
-    // Writes how much of `key` each holder holds; `out` has `num_holders` items, all 0.
+    // Writes how much of `key` each holder holds; `out` has `num_holders` items, all 0. Returns how
+    // much anyone holds.
     template <class Key>
-    void lengths(const Key& key, NodeId root, int32_t* out) const;
+    uint32_t lengths(const Key& key, NodeId root, int32_t* out) const;
 
     // Calls visit(run) for each run of a holder, parents first.
     template <class Visit>
@@ -168,7 +169,7 @@ NodeId Holdings::find_child(NodeId parent, const Key& key, uint32_t at) const {
 }
 
 template <class Key>
-void Holdings::lengths(const Key& key, NodeId root, int32_t* out) const {
+uint32_t Holdings::lengths(const Key& key, NodeId root, int32_t* out) const {
     checked_root(root);
     uint32_t at = 0;
     NodeId id = root;
@@ -194,6 +195,7 @@ void Holdings::lengths(const Key& key, NodeId root, int32_t* out) const {
             seen_[last.holder / 64] |= HolderSets::bit(last.holder);
         }
     }
+    return at;
 }
 
 template <class Visit>
