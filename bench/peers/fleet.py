@@ -37,7 +37,9 @@ def session(number: int) -> tuple[int, Ids]:
     """Which system it follows, and all its tokens, the system's first."""
     rng = np.random.default_rng((2, number))
     at = int(rng.integers(SYSTEMS))
-    return at, np.concatenate([system(at), rng.integers(0, VOCAB, TURNS * TURN, dtype=np.int32)])
+    own = rng.integers(0, VOCAB, TURNS * TURN, dtype=np.int32)
+    own[0] = VOCAB + number  # no two sessions begin alike
+    return at, np.concatenate([system(at), own])
 
 
 class Fleet:

@@ -17,13 +17,13 @@ _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 
 
 class Stream(Protocol):
-    """A watch under way: iterated by one thread, cancelled by another."""
+    """A watch under way: iterated by one thread, closed by another. `Client.watch` gives such."""
 
     def __iter__(self) -> Iterator[Update]:
         """Updates as they come; ends or raises RadixKVError when the watch does."""
         ...
 
-    def cancel(self) -> None:
+    def close(self) -> None:
         """End the iteration soon. Idempotent, safe at any time."""
         ...
 
@@ -55,7 +55,7 @@ class Feeder:
         self._stopping.set()
         with self._lock:
             if self._stream is not None:
-                self._stream.cancel()
+                self._stream.close()
         if self._thread.is_alive():
             self._thread.join()
 
@@ -93,4 +93,4 @@ class Feeder:
                 if self._index.view(self._worker).state == "behind":
                     return
         finally:
-            stream.cancel()
+            stream.close()
