@@ -75,8 +75,11 @@ class Watched(RuleBasedStateMachine):
 
     @rule(at=AT)
     def replace(self, at):
-        self.index.remove_worker(self.workers[at].name)
-        self.index.add_worker(self.workers[at].name)
+        name = self.workers[at].name
+        self.index.remove_worker(name)
+        self.index.add_worker(name)
+        # Its watch ended with it.
+        self.told = [(worker, update) for worker, update in self.told if worker != name]
 
     @rule()
     def pause(self):
