@@ -13,6 +13,7 @@ from radixkv.cli.doctor import doctor
 from radixkv.cli.lab import lab
 from radixkv.cli.match import match
 from radixkv.cli.plan import plan
+from radixkv.cli.route import route
 from radixkv.cli.serve import serve
 from radixkv.cli.stats import stats
 from radixkv.errors import InvalidArgumentError, RadixKVError
@@ -36,7 +37,7 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, match, stats, plan, demo, doctor):
+for command in (serve, route, match, stats, plan, demo, doctor):
     app.command()(command)
 app.add_typer(lab, name="lab")
 

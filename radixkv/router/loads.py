@@ -1,6 +1,7 @@
 """How much each worker has to do: of what was picked for it and has not ended."""
 
 from collections.abc import Iterator, Mapping
+from math import inf
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import numpy as np
@@ -70,6 +71,11 @@ class Loads(Generic[P]):
             self.loads[at] = left if left > 1e-9 else 0.0  # nothing is left of rounding
         return one is not None
 
+    def open_pick(self, pick_id: int) -> P | None:
+        """The pick of that number; None if it has ended."""
+        one = self._open.get(pick_id)
+        return one.pick if one is not None else None
+
     def expire(self, now: float) -> Iterator[P]:
         """End what is overdue, and tell it."""
         while self._open:
@@ -91,11 +97,12 @@ class Loads(Generic[P]):
         for worker, load in loads.items():
             if worker not in self._place:
                 raise InvalidArgumentError(f"worker {worker!r} is unknown", worker=worker)
-            if not 0 <= load < float("inf"):
-                raise InvalidArgumentError(
-                    f"the load of {worker!r} is {load!r}; it takes a number from 0 on",
-                    worker=worker,
-                    load=load,
-                )
+            check_load(load, f"the load of {worker!r}")
             present[self._place[worker]] = load
         return np.array(sorted(self._place[worker] for worker in loads), np.int64), present
+
+
+def check_load(value: object, name: str) -> None:
+    """Raises InvalidArgumentError for what is no load."""
+    if not (isinstance(value, int | float) and 0 <= value < inf):
+        raise InvalidArgumentError(f"{name} is {value!r}; it takes a number from 0 on", value=value)

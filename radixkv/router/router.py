@@ -14,7 +14,7 @@ from radixkv.errors import InvalidTokensError, NoWorkersError
 from radixkv.events import Update
 from radixkv.router.feeding import Feeder, Source
 from radixkv.router.index import PrefixIndex, WorkerView
-from radixkv.router.loads import Loads
+from radixkv.router.loads import Loads, check_load
 from radixkv.router.policies import FloatArray, IntArray, Policy, Question, new_policy
 from radixkv.router.trust import Trust
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
@@ -193,6 +193,7 @@ class Router:
         Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
         """
         size = _size(token_ids)
+        check_load(cost, "cost")
         with self._lock:
             now = self._clock()
             self._expire(now)
@@ -235,6 +236,13 @@ class Router:
         with self._lock:
             if self._loads.remove(pick):
                 self._check_parity(pick)
+
+    def finish_by_id(self, pick_id: int) -> None:
+        """`finish`, where only `Pick.id` is known."""
+        with self._lock:
+            pick = self._loads.open_pick(pick_id)
+            if pick is not None:
+                self.finish(pick)
 
     def _expire(self, now: float) -> None:
         for pick in self._loads.expire(now):
