@@ -174,7 +174,7 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
 
     runs_.reserve(1);
     numbers_.reserve(1);
-    NodeId node = hang(descend(top, depth, codes), depth, codes);
+    NodeId node = hang(descend(top, depth, codes), depth, codes, holder);
     RunId id = add_run(parent, number, parent_offset, codes.size);
     runs_[id].private_from = how.private_from;
     runs_[id].content = how.content;
@@ -205,12 +205,18 @@ Holdings::Found Holdings::descend(NodeId id, uint32_t depth, const Int32Key& cod
 }
 
 // The node in which the codes end, made where it was not there.
-NodeId Holdings::hang(Found found, uint32_t depth, const Int32Key& codes) {
+NodeId Holdings::hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder) {
     uint32_t rest = codes.size - found.count;
     if (!rest) return found.node;
     NodeId parent = found.node;
     uint32_t inside = depth + found.count - nodes_[parent].start;
-    if (inside < nodes_[parent].length) parent = split(parent, inside);
+    if (inside < nodes_[parent].length) {
+        parent = split(parent, inside);
+    } else if (!nodes_[parent].children && full_.is_only(parent, holder)) {
+        // What it alone holds grows: a node of its own would be joined with that one again.
+        append(parent, codes.ids + found.count, rest);
+        return parent;
+    }
     return add_leaf(parent, codes.ids + found.count, rest);
 }
 

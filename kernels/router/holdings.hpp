@@ -123,11 +123,12 @@ class Holdings {
     bool holds_next(NodeId node, uint32_t depth, uint32_t holder, int32_t code) const;
     Int32Key hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes, HolderRun& run);
     Found descend(NodeId node, uint32_t depth, const Int32Key& codes) const;
-    NodeId hang(Found found, uint32_t depth, const Int32Key& codes);
+    NodeId hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder);
     void hold_path(RunId id);
 
     NodeId new_node();
     NodeId add_leaf(NodeId parent, const int32_t* tokens, uint32_t count);
+    void append(NodeId leaf, const int32_t* tokens, uint32_t count);
     void add_child(NodeId parent, NodeId child);
     void remove_node(NodeId node);
     NodeId split(NodeId node, uint32_t at);

@@ -127,6 +127,22 @@ NodeId Holdings::add_leaf(NodeId parent, const int32_t* tokens, uint32_t count) 
     return leaf;
 }
 
+// Makes room in steps, so that a run that comes token by token is not copied each time.
+void Holdings::append(NodeId leaf, const int32_t* tokens, uint32_t count) {
+    UnionNode& node = nodes_[leaf];
+    uint32_t length = node.length + count;
+    if (length > node.capacity) {
+        uint32_t room = std::max(length, node.length + node.length / 4);
+        void* larger = std::realloc(node.tokens, size_t{4} * room);
+        if (!larger) throw std::bad_alloc();
+        node.tokens = static_cast<int32_t*>(larger);
+        node.capacity = room;
+    }
+    std::memcpy(node.tokens + node.length, tokens, size_t{4} * count);
+    node.length = length;
+    total_size_ += count;
+}
+
 // A head of its own for the first `at` tokens; the node keeps the rest and its identity.
 NodeId Holdings::split(NodeId id, uint32_t at) {
     uint32_t rest = nodes_[id].length - at;

@@ -107,7 +107,7 @@ class PythonHoldings(Holdings):
         while at < len(codes):
             if depth == node.end:
                 child = node.children.get(int(codes[at]))
-                node = self._add_leaf(node, codes[at:]) if child is None else child
+                node = self._grow(node, run.holder, codes[at:]) if child is None else child
             same = common(codes[at:], node.codes[depth - node.start :])
             at, depth = at + same, depth + same
             if depth < node.end and at < len(codes):
@@ -118,6 +118,15 @@ class PythonHoldings(Holdings):
             node.ends.add(node.partial.pop(run.holder))
         node.add_last(run)
         self._merge_above(run)
+
+    def _grow(self, node: Node, holder: int, codes: Int32Array) -> Node:
+        """The node that has `codes` behind `node`, which has no child that begins so."""
+        if node.parent is None or node.children or node.full != 1 << holder:
+            return self._add_leaf(node, codes)
+        # What it alone holds grows: a node of its own would be joined with that one again.
+        node.codes = np.concatenate([node.codes, codes])
+        self._total_size += len(codes)
+        return node
 
     def _add_leaf(self, parent: Node, codes: Int32Array) -> Node:
         leaf = Node(parent, parent.end, codes.copy())
