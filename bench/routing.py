@@ -27,14 +27,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-from radixkv.lab.reading import Reading, read_log
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import ListedLog, Request, RequestLog, in_order
 from rich.console import Console
 from rich.table import Table
 
 from bench.report import ROOT, save
 from radixkv import PrefixCache
+from radixkv.lab.reading import Reading, read_log
+from radixkv.lab.replay import Setting, replay
+from radixkv.lab.requests import ListedLog, Request, RequestLog, in_order
 from radixkv.router import POLICIES, Pick, Router
 from radixkv.tree.tokens import EMPTY
 

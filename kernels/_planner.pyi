@@ -5,7 +5,7 @@ from numpy.typing import NDArray
 
 Int32Array = NDArray[np.int32]
 
-def plan_tree(rows: Sequence[Int32Array], options: Int32Array) -> tuple[
-    Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array
-]:
+def plan_tree(
+    rows: Sequence[Int32Array], options: Int32Array
+) -> tuple[Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array]:
     """Wide items, narrow items, members, starts, runs and growing items of `TreePlan`."""
