@@ -30,8 +30,8 @@ class Finding:
 
     The largest of them is the example: tokens [start, end) of `request`, with the text before, at
     the place, and there in the request `other`, both named by `Request.id`. requests_ago: the
-    median distance to the other request. movable_tokens: about how many stand in the other request
-    too, further back.
+    median distance to the other request. movable_tokens: about how many stand in an earlier request
+    too, behind something else; movable_in: a request of which they do, and that earlier one.
     """
 
     cause: str
@@ -46,6 +46,7 @@ class Finding:
     other_session: str | None
     requests_ago: float | None = None
     movable_tokens: int = 0
+    movable_in: tuple[int, int] | None = None
     before: str = ""
     here: str = ""
     there: str = ""
@@ -168,7 +169,8 @@ class _Teller:
         if share < _WORTH_MOVING:
             return found
         most = max(chosen, key=lambda miss: shared[miss][0].tokens)
-        return replace(found, advice=self._how_to_move(most, *shared[most]))
+        alike = self._request(most.time).id, self._request(shared[most][1]).id
+        return replace(found, movable_in=alike, advice=self._how_to_move(most, *shared[most]))
 
     def _how_to_move(self, miss: Miss, shared: Overlap, other: int) -> str:
         if shared.is_reordered:
