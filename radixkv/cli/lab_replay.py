@@ -2,13 +2,12 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-import typer
 from rich.console import Group
 from rich.table import Table
 
-from radixkv.cli.lab_options import CacheOptions, LogOptions, run, with_options
+from radixkv.cli.lab_options import CacheOptions, LogOptions, PrefillOptions, run, with_options
 from radixkv.cli.show import Json, console, pairs, print_json
 
 if TYPE_CHECKING:
@@ -20,19 +19,13 @@ if TYPE_CHECKING:
 def lab_replay(
     log: LogOptions,
     cache: CacheOptions,
-    model: Annotated[
-        str | None, typer.Option(help="Model whose prefill is counted: a name or a config.json.")
-    ] = None,
-    tflops: Annotated[
-        float, typer.Option(min=1e-6, help="10^12 operations a second that it sustains.")
-    ] = 400,
+    prefill: PrefillOptions,
     as_json: Json = False,
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
     from radixkv.lab import answers
-    from radixkv.lab.prefill import shape_named
 
-    setting, shape = cache.setting(), shape_named(model) if model else None
+    setting, shape = cache.setting(), prefill.shape()
     stored, requests = log.read()
     found = run(requests, setting)
     answer = answers.summary(found) | {
@@ -43,7 +36,7 @@ def lab_replay(
     }
     answer |= _limits(requests, setting, found)
     if shape is not None:
-        answer["prefill"] = answers.saved_prefill(found, shape, tflops)
+        answer["prefill"] = answers.saved_prefill(found, shape, prefill.tflops)
     if as_json:
         print_json(answer)
     else:

@@ -116,9 +116,12 @@ class _Teller:
     # ---- words ----
 
     def _pressure(self, miss: Miss) -> str:
-        if miss.is_own:
-            return "by the rest of its own prompt, which is longer than the room"
         assert miss.other is not None
+        if miss.is_own:
+            length, room = self._log.lengths[self._places[miss.other]], self._setting.capacity
+            if room is not None and length > room:
+                return "by the rest of its own prompt, which is longer than the room"
+            return "as it came, since the policy kept others"
         is_same = self._sessions[miss.time] == self._sessions[miss.other]
         return "by requests of its own session" if is_same else "by requests of other sessions"
 
