@@ -2,8 +2,9 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
+import typer
 from rich.console import Group
 from rich.table import Table
 
@@ -14,12 +15,21 @@ if TYPE_CHECKING:
     from radixkv.lab.replay import Replay, Setting
     from radixkv.lab.requests import RequestLog
 
+_LIMITS = {
+    "infinite_hit_rate": "an infinite cache",
+    "clairvoyant_hit_rate": "one that knows the future",
+}
+
 
 @with_options
 def lab_replay(
     log: LogOptions,
     cache: CacheOptions,
     prefill: PrefillOptions,
+    limits: Annotated[
+        bool,
+        typer.Option(help="Beside it an infinite cache, and one that knows the future."),
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
@@ -34,7 +44,8 @@ def lab_replay(
         "by_session": answers.by_session(requests, found),
         "by_namespace": answers.by_namespace(found),
     }
-    answer |= _limits(requests, setting, found)
+    if limits:
+        answer |= _limits(requests, setting, found)
     if shape is not None:
         answer["prefill"] = answers.saved_prefill(found, shape, prefill.tflops)
     if as_json:
@@ -71,8 +82,7 @@ def _whole(answer: dict[str, Any]) -> Table:
     capacity = "all" if setting["capacity"] is None else f"{setting['capacity']:,} tokens"
     rows: list[tuple[str, Any]] = [
         ("hit rate", f"{answer['hit_rate']:.1%}"),
-        ("an infinite cache", f"{answer['infinite_hit_rate']:.1%}"),
-        ("one that knows the future", f"{answer['clairvoyant_hit_rate']:.1%}"),
+        *((name, f"{answer[key]:.1%}") for key, name in _LIMITS.items() if key in answer),
         ("requests", answer["requests"]),
         ("of those with a hit", f"{answer['request_hit_rate']:.1%}"),
         ("prompt tokens", answer["prompt_tokens"]),

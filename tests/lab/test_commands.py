@@ -78,6 +78,13 @@ def test_replay_for_people(lab):
         assert expected in shown
 
 
+def test_replay_without_what_takes_memory_for_the_whole_log(lab):
+    found = answer(lab("replay", "--capacity", 8, "--no-limits", "--json"))
+    assert "infinite_hit_rate" not in found
+    assert "clairvoyant_hit_rate" not in found
+    assert "knows the future" not in lab("replay", "--capacity", 8, "--no-limits").stdout
+
+
 def test_outputs(lab):
     assert answer(lab("replay", "--outputs", "--json"))["cached_tokens"] == 14
 
