@@ -39,10 +39,10 @@ _MIX = np.uint64(0xD6E8FEB86659FD93)
 class CapacityEstimator:
     """Hit rates of caches up to four times as large as this one, from what it is asked for.
 
-    capacity: tokens of the cache. window: prompt tokens after which what was seen counts half; None:
-    64 capacities. Prefixes are told to 16 tokens, so that of prompts of a few hundred tokens some
-    hits are missed. Memory: about 1 MB at most. Not thread-safe: `observe` under the lock of what
-    calls it. Raises InvalidArgumentError for a capacity or window below 1.
+    capacity: tokens of the cache. window: prompt tokens after which what was seen counts half;
+    None: 64 capacities. Prefixes are told to 16 tokens, so that of prompts of a few hundred tokens
+    some hits are missed. Memory: about 1 MB at most. Not thread-safe: `observe` under the lock of
+    what calls it. Raises InvalidArgumentError for a capacity or window below 1.
     """
 
     def __init__(self, capacity: int, *, window: int | None = None) -> None:
@@ -59,9 +59,7 @@ class CapacityEstimator:
         self._step = capacity / _STEPS
         self._powers = _Powers()
         self._seen = 0.0
-        self._missing = (
-            0.0  # tokens for which watched prefixes should have stood, less those they did
-        )
+        self._missing = 0.0  # tokens for which no watched prefix came to stand
         self._hits = np.zeros(MOST_FACTOR * _STEPS + 1)  # by how deep they lay in the stack
 
     def observe(
