@@ -12,7 +12,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench bench-tree bench-growth bench-lab proto proto-check native native-asan fuzz clean
+.PHONY: install demo test lint format type bench bench-tree bench-growth bench-lab bench-adaptive bench-curve proto proto-check native native-asan fuzz clean
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -48,6 +48,12 @@ bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 
 bench-lab: native  ## the lab's hit rates against published ones, and its speed; needs RADIXKV_TRACES
 	$(PY) -m bench.lab
+
+bench-adaptive: native  ## the adaptive policy against LRU, others, and one that knows the future; needs RADIXKV_TRACES
+	$(PY) -m bench.adaptive
+
+bench-curve: native  ## the curve of hit rate and capacity against replays; needs RADIXKV_TRACES
+	$(PY) -m bench.curve
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto

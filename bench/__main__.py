@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-BENCHMARKS = ("equality", "soak", "tree", "parts", "growth", "lab")
+BENCHMARKS = ("equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve")
 
 
 def main() -> None:
