@@ -15,6 +15,7 @@ from radixkv.cli.lease import lease
 from radixkv.cli.match import match
 from radixkv.cli.operate import check, clear, evict
 from radixkv.cli.plan import plan
+from radixkv.cli.route import route
 from radixkv.cli.serve import serve
 from radixkv.cli.stats import stats
 from radixkv.cli.top import top
@@ -40,7 +41,10 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, match, stats, watch, top, evict, clear, check, plan, demo, doctor):
+for command in (
+    *(serve, route, match, stats, watch, top, evict, clear, check),
+    *(plan, demo, doctor),
+):
     app.command()(command)
 app.add_typer(lab, name="lab")
 app.add_typer(lease, name="lease")
