@@ -43,7 +43,7 @@ from radixkv.v1.admin_pb2 import DumpTreeRequest, DumpTreeResponse
 PROCESSES = multiprocessing.get_context("forkserver")
 PROCESSES.set_forkserver_preload(["radixkv.service", "tests.e2e.fleet"])
 
-NUM_SLOTS = 512
+NUM_SLOTS = 256
 TTL_S, GRACE_S = 2.0, 1.0
 SALTS = (None, "a", "b")
 # What may come of others' doings: servers that are killed, caches that are cleared.
