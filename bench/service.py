@@ -86,7 +86,7 @@ def serve_raw(ready: Any, changes: Any, end: Any) -> None:
             writer.write(bytes(4 * BATCH))
 
     async def run() -> None:
-        server = await asyncio.start_server(answer, "127.0.0.1", 0, limit=2**20)
+        server = await asyncio.start_server(answer, "127.0.0.1", 0)
         host, port = server.sockets[0].getsockname()
         ready.put(f"{host}:{port}")
         await asyncio.to_thread(end.wait)

@@ -33,7 +33,7 @@ from radixkv.request import Request
 from radixkv.stats import CacheStats
 from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
 from radixkv.tree.content import Content, check_content
-from radixkv.tree.tokens import Int32Array
+from radixkv.tree.tokens import Int32Array, as_prompts
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -144,6 +144,23 @@ class PrefixCache(RequestLife):
         self.totals.lookup_tokens += len(tokens)
         self.totals.hit_tokens += match.length
         return match
+
+    @_atomic
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
+
+        The native core lets other threads run meanwhile, though no other call of this cache.
+        """
+        keys = as_prompts(prompts)
+        asked = sum(map(len, keys))
+        if not self._is_present(namespace):
+            keys = [key[:0] for key in keys]
+        matches = self.tree.match_batch(keys, self._now(namespace))
+        self.totals.lookup_tokens += asked
+        self.totals.hit_tokens += sum(match.length for match in matches)
+        return matches
 
     @_atomic
     def probe(

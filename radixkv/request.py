@@ -38,21 +38,22 @@ class Request:
     table: the whole row, reserved and unused positions included.
     """
 
+    content: tuple[ContentSpan, ...] = ()
+    store = True
+    priority = 0
+    state: State = "running"
+    row = -1
+    length = cached_len = shared = capacity = 0
+    handle: Handle | None = None
+    generation = 0  # of the weights and the tree that its K/V belongs to
+    table: Int32Array = EMPTY
+    _tokens: Int32Array = EMPTY
+
     def __init__(self, id: int, pool: ReqToTokenPool, namespace: Namespace) -> None:
         self.id = id
         self.namespace = namespace
-        self.content: tuple[ContentSpan, ...] = ()
-        self.store = True
-        self.priority = 0
-        self.state: State = "running"
         self.numbers = RequestNumbers()
-        self.row = -1
-        self.length = self.cached_len = self.shared = self.capacity = 0
-        self.handle: Handle | None = None
-        self.generation = 0  # of the weights and the tree that its K/V belongs to
-        self.table: Int32Array = EMPTY
         self._pool = pool
-        self._tokens: Int32Array = EMPTY
 
     @property
     def slots(self) -> Int32Array:

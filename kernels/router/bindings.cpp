@@ -13,6 +13,23 @@ namespace {
 
 using namespace nb::literals;
 
+// `bytes` and bytearrays as little-endian int32, in place; empty for all else.
+ArrayView<int32_t> view_bytes(nb::handle codes) {
+    const char* items;
+    Py_ssize_t size;
+    if (PyBytes_CheckExact(codes.ptr())) {
+        items = PyBytes_AS_STRING(codes.ptr());
+        size = PyBytes_GET_SIZE(codes.ptr());
+    } else if (PyByteArray_CheckExact(codes.ptr())) {
+        items = PyByteArray_AS_STRING(codes.ptr());
+        size = PyByteArray_GET_SIZE(codes.ptr());
+    } else {
+        return {};
+    }
+    if (size % 4 || reinterpret_cast<uintptr_t>(items) % alignof(int32_t)) return {};
+    return {reinterpret_cast<const int32_t*>(items), static_cast<size_t>(size) / 4};
+}
+
 // The codes of an event, in place where they are int32 or little-endian bytes.
 class Codes {
   public:

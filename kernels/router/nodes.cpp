@@ -1,4 +1,8 @@
 // The union tree's nodes and the ends of runs in them: split, join, shorten.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
 #include "holdings.hpp"
 
 namespace radixkv {

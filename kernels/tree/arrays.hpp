@@ -18,7 +18,7 @@ nanobind::object copy_array(const int32_t* items, size_t n);
 // The items of an array of one dimension that lies in order in memory.
 template <class Int>
 struct ArrayView {
-    const Int* items = nullptr;
+    const Int* items = nullptr;  // never null where there is one
     size_t size = 0;
     explicit operator bool() const { return items != nullptr; }
 };

@@ -37,6 +37,8 @@ void bind_tree(nb::module_& module) {
              nb::kw_only(), "content"_a.none() = none)
         .def("probe_batch", &PythonTree::probe_batch, "prompts"_a.none(),
              "namespace"_a.none() = space)
+        .def("match_batch", &PythonTree::match_batch, "prompts"_a.none(),
+             "namespace"_a.none() = space)
         .def("inc_lock_ref", &PythonTree::inc_lock_ref, "handle"_a.none())
         .def("dec_lock_ref", &PythonTree::dec_lock_ref, "handle"_a.none())
         .def("insert", &PythonTree::insert, "token_ids"_a.none(), "slots"_a.none(),
@@ -106,7 +108,7 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
-    module.def("read_list", &read_list, "ids"_a.none());
+    module.def("read_ids", &read_ids, "ids"_a.none());
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

@@ -13,41 +13,59 @@ bool has_plain_buffer(nb::handle object) {
 
 }  // namespace
 
-Buffer::Buffer(nb::handle object) {
-    if (!has_plain_buffer(object)) return;
-    if (PyObject_GetBuffer(object.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_ND) < 0) {
+Buffer::Buffer(nb::handle ids) : narrow_(view_int32(ids)) {
+    if (!narrow_) wide_ = view_int64(ids);
+    if (!is_readable()) hold(ids);
+    if (!fits(std::max(narrow_.size, wide_.size))) narrow_ = {}, wide_ = {};
+}
+
+// `bytes` and bytearrays are int32; a buffer that is held cannot change its size.
+void Buffer::hold(nb::handle ids) {
+    bool is_bytes = PyBytes_CheckExact(ids.ptr()) || PyByteArray_CheckExact(ids.ptr());
+    if (!is_bytes && !has_plain_buffer(ids)) return;
+    if (PyObject_GetBuffer(ids.ptr(), &buffer_, PyBUF_FORMAT | PyBUF_ND) < 0) {
         PyErr_Clear();
         return;
     }
     held_ = true;
-    is_signed_ = buffer_.format && std::strlen(buffer_.format) == 1 &&
-                 std::strchr("ilq", buffer_.format[0]) != nullptr;
+    bool is_signed = buffer_.format && std::strlen(buffer_.format) == 1 &&
+                     std::strchr("ilq", buffer_.format[0]) != nullptr;
+    if (buffer_.ndim != 1 || !(is_bytes || is_signed)) return;
+    if (is_bytes || buffer_.itemsize == 4) narrow_ = view<int32_t>();
+    if (!is_bytes && buffer_.itemsize == 8) wide_ = view<int64_t>();
 }
 
-ArrayView<int32_t> view_bytes(nb::handle object) {
-    const char* items;
-    size_t size;
-    if (PyBytes_CheckExact(object.ptr())) {
-        items = PyBytes_AS_STRING(object.ptr());
-        size = PyBytes_GET_SIZE(object.ptr());
-    } else if (PyByteArray_CheckExact(object.ptr())) {
-        items = PyByteArray_AS_STRING(object.ptr());
-        size = PyByteArray_GET_SIZE(object.ptr());
-    } else {
-        return {};
-    }
-    if (size % 4 || reinterpret_cast<uintptr_t>(items) % 4) return {};
-    return {reinterpret_cast<const int32_t*>(items), size / 4};
+template <class Int>
+ArrayView<Int> Buffer::view() const {
+    auto* items = static_cast<const Int*>(buffer_.buf);
+    size_t size = static_cast<size_t>(buffer_.len);
+    if (size % sizeof(Int) || reinterpret_cast<uintptr_t>(items) % alignof(Int)) return {};
+    return {items, size / sizeof(Int)};
 }
 
-nb::object read_list(nb::handle ids) {
-    if (!PyList_CheckExact(ids.ptr()) && !PyTuple_CheckExact(ids.ptr())) return nb::none();
-    size_t size = PySequence_Fast_GET_SIZE(ids.ptr());
-    if (!fits(size)) return nb::none();
+namespace {
+
+template <class Key>
+nb::object copy_ids(const Key& key) {
     int32_t* out;
-    nb::object array = new_array(size, out);
-    ListKey key{PySequence_Fast_ITEMS(ids.ptr()), static_cast<uint32_t>(size)};
+    nb::object array = new_array(key.size, out);
     return key.copy(0, key.size, out) ? array : nb::none();
+}
+
+}  // namespace
+
+nb::object read_ids(nb::handle ids) {
+    if (auto list = view_list(ids)) {
+        if (!fits(list.size)) return nb::none();
+        return copy_ids(ListKey{list.items, static_cast<uint32_t>(list.size)});
+    }
+    if (auto array = view_int32(ids); array && fits(array.size)) {
+        bool is_good = !has_negative(array.items, static_cast<uint32_t>(array.size));
+        return is_good ? nb::borrow(ids) : nb::none();
+    }
+    if (auto array = view_int64(ids); array && fits(array.size))
+        return copy_ids(Int64Key{array.items, static_cast<uint32_t>(array.size)});
+    return nb::none();
 }
 
 nb::object aligned(nb::object array) { return view_int32(array) ? array : array.attr("copy")(); }

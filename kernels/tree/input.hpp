@@ -10,46 +10,63 @@
 
 namespace radixkv {
 
-// Holds the buffer of an `array.array` or a memoryview while its ids are read.
+inline bool fits(size_t size) { return size <= INT32_MAX; }
+
+// Ids of a NumPy array or another buffer, read in place as long as this lives. Nothing else of
+// Python is needed for that, so they are read without the GIL too.
 class Buffer {
   public:
-    explicit Buffer(nb::handle object);
+    explicit Buffer(nb::handle ids);
     ~Buffer() {
         if (held_) PyBuffer_Release(&buffer_);
     }
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
-    // Empty unless these are `Int`s in order and in place.
-    template <class Int>
-    ArrayView<Int> view() const {
-        if (!held_ || buffer_.itemsize != sizeof(Int) || buffer_.ndim != 1 || !is_signed_)
-            return {};
-        auto* items = static_cast<const Int*>(buffer_.buf);
-        if (reinterpret_cast<uintptr_t>(items) % alignof(Int)) return {};
-        return {items, static_cast<size_t>(buffer_.len) / sizeof(Int)};
+    // False for what is no int32 or int64 in one dimension, in order and in place.
+    bool is_readable() const { return narrow_ || wide_; }
+
+    // use(key); the buffer must be readable.
+    template <class Use>
+    auto read(const Use& use) const {
+        if (narrow_) return use(Int32Key{narrow_.items, static_cast<uint32_t>(narrow_.size)});
+        return use(Int64Key{wide_.items, static_cast<uint32_t>(wide_.size)});
     }
 
   private:
+    void hold(nb::handle ids);
+    template <class Int>
+    ArrayView<Int> view() const;
+
+    ArrayView<int32_t> narrow_;
+    ArrayView<int64_t> wide_;
     Py_buffer buffer_{};
     bool held_ = false;
-    bool is_signed_ = false;
 };
 
-// The items of `bytes` or a bytearray read as int32; empty for all else.
-ArrayView<int32_t> view_bytes(nb::handle object);
+// The items of a list or tuple; empty for all else.
+inline ArrayView<PyObject*> view_list(nb::handle ids) {
+    static PyObject* const no_item = nullptr;  // what an empty list may point to
+    if (PyList_CheckExact(ids.ptr())) {
+        auto* list = reinterpret_cast<PyListObject*>(ids.ptr());
+        return {list->ob_item ? list->ob_item : &no_item, static_cast<size_t>(Py_SIZE(list))};
+    }
+    if (PyTuple_CheckExact(ids.ptr())) {
+        auto* tuple = reinterpret_cast<PyTupleObject*>(ids.ptr());
+        return {tuple->ob_item, static_cast<size_t>(Py_SIZE(tuple))};
+    }
+    return {};
+}
 
-// The ids of a list or tuple as an int32 array; None where one of them is no token id, or where it
-// is neither.
-nb::object read_list(nb::handle ids);
+// The ids of a list, a tuple or an int array as an int32 array, an int32 array itself; None where
+// one of them is no token id, and for all else.
+nb::object read_ids(nb::handle ids);
 
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);
 
 // The array that `as_token_ids` or `as_slots` gave, aligned.
 nb::object aligned(nb::object array);
-
-inline bool fits(size_t size) { return size <= INT32_MAX; }
 
 // Calls use(key), which answers nothing if it met what is no token id; it must have changed nothing
 // then. Such ids, and types that cannot be read in place, take the way through `as_token_ids`,
@@ -60,31 +77,13 @@ inline bool fits(size_t size) { return size <= INT32_MAX; }
 template <class Prepare, class Use>
 auto with_token_ids(nb::handle ids, const char* name, const Prepare& prepare, const Use& use) {
     using Answer = std::invoke_result_t<Use, Int32Key>;
-    auto attempt = [&](auto key, size_t size) -> Answer {
-        if (!fits(size)) return std::nullopt;
-        key.size = static_cast<uint32_t>(size);
-        return use(key);
-    };
     auto attempt_in_place = [&]() -> Answer {
-        if (PyList_CheckExact(ids.ptr())) {
-            auto* list = reinterpret_cast<PyListObject*>(ids.ptr());
-            return attempt(ListKey{list->ob_item, 0}, Py_SIZE(list));
+        if (auto list = view_list(ids)) {
+            if (!fits(list.size)) return std::nullopt;
+            return use(ListKey{list.items, static_cast<uint32_t>(list.size)});
         }
-        if (auto array = view_int32(ids)) return attempt(Int32Key{array.items, 0}, array.size);
-        if (auto array = view_int64(ids)) return attempt(Int64Key{array.items, 0}, array.size);
-        if (PyTuple_CheckExact(ids.ptr())) {
-            auto* tuple = reinterpret_cast<PyTupleObject*>(ids.ptr());
-            return attempt(ListKey{tuple->ob_item, 0}, Py_SIZE(tuple));
-        }
-        if (auto array = view_bytes(ids)) return attempt(Int32Key{array.items, 0}, array.size);
         Buffer buffer(ids);
-        if (auto array = buffer.view<int32_t>()) {
-            return attempt(Int32Key{array.items, 0}, array.size);
-        }
-        if (auto array = buffer.view<int64_t>()) {
-            return attempt(Int64Key{array.items, 0}, array.size);
-        }
-        return std::nullopt;
+        return buffer.is_readable() ? buffer.read(use) : std::nullopt;
     };
     prepare();
     if (Answer answer = attempt_in_place()) return *std::move(answer);

@@ -28,9 +28,9 @@ uint32_t check_page_size(nb::handle page_size) {
 Policy policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
     static const std::unordered_map<std::string, Policy> policies{
-        {"lru", Policy::LRU},          {"lfu", Policy::LFU},   {"fifo", Policy::FIFO},
-        {"mru", Policy::MRU},          {"filo", Policy::FILO}, {"slru", Policy::SLRU},
-        {"priority", Policy::PRIORITY}};
+        {"lru", Policy::LRU},           {"lfu", Policy::LFU},          {"fifo", Policy::FIFO},
+        {"mru", Policy::MRU},           {"filo", Policy::FILO},        {"slru", Policy::SLRU},
+        {"priority", Policy::PRIORITY}, {"adaptive", Policy::ADAPTIVE}};
     return policies.at(nb::cast<std::string>(name));
 }
 
@@ -77,6 +77,18 @@ uint32_t PythonTree::probe(nb::handle ids, nb::handle space, nb::handle content)
         [&](const auto& key) { return probe_key(root, key); });
 }
 
+// Makes the path of a descent the newest there is; where the descent ended.
+Place PythonTree::touch(const Descent& found, const std::vector<NodeId>& path) {
+    NodeId last = found.partial;
+    if (last == NONE && !path.empty()) last = path.back();
+    tree_.touch(path);
+    return tree_.place(last, found.length);
+}
+
+nb::object PythonTree::match_result(nb::object slots, const Place& place) const {
+    return named_tuple(python().MatchResult, place.length, std::move(slots), new_handle(place));
+}
+
 template <class Key>
 std::optional<nb::object> PythonTree::match_key(NodeId root, const Key& key) {
     if (is_suspect(key, 0)) return std::nullopt;
@@ -85,11 +97,7 @@ std::optional<nb::object> PythonTree::match_key(NodeId root, const Key& key) {
     int32_t* out;
     nb::object slots = new_array(found.length, out);
     tree_.copy_slots(found.partial, 0, found.length, out);
-    NodeId last = found.partial;
-    if (last == NONE && !tree_.path.empty()) last = tree_.path.back();
-    tree_.touch_path();
-    nb::object handle = new_handle(tree_.place(last, found.length));
-    return named_tuple(python().MatchResult, found.length, std::move(slots), std::move(handle));
+    return match_result(std::move(slots), touch(found, tree_.path));
 }
 
 nb::object PythonTree::match_prefix(nb::handle ids, nb::handle space, nb::handle content) {
@@ -98,51 +106,6 @@ nb::object PythonTree::match_prefix(nb::handle ids, nb::handle space, nb::handle
     return with_key(
         ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
         [&](const auto& key) { return match_key(root, key); });
-}
-
-nb::list PythonTree::probe_batch(nb::handle prompts, nb::handle space) {
-    std::vector<nb::object> held;
-    for (nb::handle prompt : nb::iter(prompts)) held.push_back(nb::borrow(prompt));
-    std::vector<uint32_t> lengths(held.size());
-    std::vector<size_t> arrays;
-    NodeId root = NONE;
-    auto prepare = [&] { root = spaces_.find(space); };
-    for (size_t i = 0; i < held.size(); ++i) {
-        std::string name = "prompts[" + std::to_string(i) + "]";
-        if (auto array = view_int32(held[i]); array && fits(array.size)) {
-            if (has_negative(array.items, static_cast<uint32_t>(array.size))) {
-                convert_token_ids(held[i], name.c_str());
-            }
-            arrays.push_back(i);
-            continue;
-        }
-        lengths[i] = with_token_ids(held[i], name.c_str(), prepare,
-                                    [&](const auto& key) { return probe_key(root, key); });
-    }
-    prepare();
-    ++readers_;
-    {
-        nb::gil_scoped_release released;
-        for (size_t i : arrays) {
-            auto array = view_int32(held[i]);
-            Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
-            lengths[i] = tree_.descend(root, key, [](NodeId) {}).length;
-        }
-        --readers_;
-        readers_.notify_all();
-    }
-    nb::list answer;
-    for (uint32_t length : lengths) answer.append(length);
-    return answer;
-}
-
-// Only `probe_batch` reads without the GIL; whoever changes the tree waits for it, and lets go of
-// the GIL meanwhile so that it can end.
-void PythonTree::wait_for_readers() const {
-    while (int readers = readers_.load()) {
-        nb::gil_scoped_release released;
-        readers_.wait(readers);
-    }
 }
 
 // ---- locks ----

@@ -25,6 +25,7 @@ class PythonTree {
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
+    nb::list match_batch(nb::handle prompts, nb::handle space);
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
@@ -61,8 +62,9 @@ class PythonTree {
 
     // ---- pickling ----
 
-    nb::tuple counters() const { return nb::make_tuple(tree_.ticks(), tree_.runs(), content_); }
+    nb::tuple counters() const;
     void restore(nb::handle nodes, nb::tuple counters);
+    void restore_history(nb::bytes history, const std::vector<NodeId>& nodes);
 
   private:
     struct Change {
@@ -113,7 +115,8 @@ class PythonTree {
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
     bool take(uint64_t count, PythonLedger& ledger, int32_t* out);
-    nb::object lock_matched(const Descent& found);
+    Place touch(const Descent& found, const std::vector<NodeId>& path);
+    nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);

@@ -29,6 +29,7 @@ uint64_t checked_count(nb::handle count, const char* name) {
 // now.
 bool PythonTree::take(uint64_t count, PythonLedger& ledger, int32_t* out) {
     uint64_t coming = ledger.coming_size();
+    wait_for_readers();  // a fence may have let other threads run
     if (count > coming + tree_.evictable_size()) return false;
     if (count > coming) {
         std::vector<int32_t> evicted(count - coming);
@@ -36,15 +37,6 @@ bool PythonTree::take(uint64_t count, PythonLedger& ledger, int32_t* out) {
         ledger.free(evicted.data(), evicted.size(), nb::none());
     }
     return ledger.take(count, out);
-}
-
-nb::object PythonTree::lock_matched(const Descent& found) {
-    NodeId last = found.partial;
-    if (last == NONE && !tree_.path.empty()) last = tree_.path.back();
-    tree_.touch_path();
-    nb::object object = new_handle(tree_.place(last, found.length));
-    inc_lock_ref(object);
-    return object;
 }
 
 nb::object PythonTree::admit(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
@@ -70,7 +62,8 @@ nb::object PythonTree::admit(nb::handle ids, PythonLedger& ledger, nb::handle ro
     int32_t* table = checked_row(row, needed);
     tree_.copy_slots(found.partial, 0, found.length, table);
     // Lock before judging capacity: what is about to be used is not evictable.
-    nb::object handle = lock_matched(found);
+    nb::object handle = new_handle(touch(found, tree_.path));
+    inc_lock_ref(handle);
     uint64_t before = tree_.evictable_size();
     bool is_taken = false;
     try {

@@ -47,7 +47,7 @@ struct Trim {
 class Tree {
   public:
     Tree(uint32_t page_size, Policy policy, uint64_t seed)
-        : page_size(page_size), edges_(seed), order_(nodes_, policy) {}
+        : page_size(page_size), edges_(seed), order_(nodes_, policy, page_size, seed) {}
 
     const uint32_t page_size;
 
@@ -62,7 +62,8 @@ class Tree {
         return {id, nodes_[id].generation, length, nodes_[id].run};
     }
 
-    NodeId add_root();
+    // `hash`: where the hashes of its prefixes begin, for the history.
+    NodeId add_root(PrefixHash hash = {});
     void remove_root(NodeId root) { nodes_.remove(root); }
 
     // ---- looking ----
@@ -82,11 +83,16 @@ class Tree {
     // The nodes of the last descent, or of the last insert.
     std::vector<NodeId> path;
 
-    // The slots of the last descent's tokens `from` to `to`; the last of them may be in `partial`.
-    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const;
+    // The slots of the tokens `from` to `to` on a path; the last of them may be in `partial`.
+    void copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+                    int32_t* out) const;
+    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
+        copy_slots(path, partial, from, to, out);
+    }
 
-    // `path` becomes the newest there is.
-    void touch_path();
+    // A path becomes the newest there is.
+    void touch(const std::vector<NodeId>& path);
+    void touch_path() { touch(path); }
 
     // ---- locks ----
 
@@ -121,6 +127,10 @@ class Tree {
     // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
     // own.
     NodeId restore(NodeId parent, const Node& like, Run run);
+
+    // What the policy learnt, of nodes as `walk` gives them; null where it learns nothing.
+    UseHistory* history() { return order_.history(); }
+    const UseHistory* history() const { return order_.history(); }
 
     // After all nodes: the order of eviction and the counters.
     void restore_order(uint64_t ticks, uint64_t runs);
@@ -221,12 +231,15 @@ Descent Tree::descend(NodeId from, const Key& key) {
 
 template <class OnTrim, class OnEmpty>
 void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty) {
+    UseHistory* history = order_.history();
+    if (history) history->begin_eviction(evictable_ + protected_);
     while (count > 0) {
         NodeId victim = order_.victim();
         Node& node = nodes_[victim];
         uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, node.length));
         uint32_t keep = node.length - going;
         on_trim(Trim{node, keep});
+        if (history) history->trim(victim, keep);
         node.copy_slots(keep, going, out);
         out += going;
         count -= going;
@@ -237,6 +250,7 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
             on_empty(empty_root);
         }
     }
+    if (history) history->end_eviction(evictable_ + protected_);
 }
 
 }  // namespace radixkv

@@ -41,10 +41,8 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (
-    *(serve, route, match, stats, watch, top, evict, clear, check),
-    *(plan, demo, doctor),
-):
+COMMANDS = (serve, route, match, stats, watch, top, evict, clear, check, plan, demo, doctor)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(lab, name="lab")
 app.add_typer(lease, name="lease")

@@ -136,6 +136,15 @@ class RadixTree(RequestSteps):
         """
         raise NotImplementedError
 
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[MatchResult]:
+        """`match_prefix` of each prompt, in order; a bad prompt raises before anything changes.
+
+        The native core lets other threads run meanwhile: the prompts must not change.
+        """
+        raise NotImplementedError
+
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
@@ -143,7 +152,10 @@ class RadixTree(RequestSteps):
         raise NotImplementedError
 
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
-        """`probe` of each prompt, in order; a bad prompt raises before any answer."""
+        """`probe` of each prompt, in order; a bad prompt raises before any answer.
+
+        The native core lets other threads run meanwhile: the prompts must not change.
+        """
         raise NotImplementedError
 
     def inc_lock_ref(self, handle: Handle) -> None:

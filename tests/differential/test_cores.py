@@ -71,8 +71,9 @@ class Cores(RuleBasedStateMachine):
         assert not isinstance(result, MatchResult) or length == result.length
 
     @rule(prompts=st.lists(st.tuples(IDS, FORM), max_size=4), space=SPACE)
-    def probe_batch(self, prompts, space):
-        self.pair.call("probe_batch", [FORMS[form](ids) for ids, form in prompts], space)
+    def ask_a_batch(self, prompts, space):
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [FORMS[form](ids) for ids, form in prompts], space)
 
     @rule(
         ids=IDS, form=FORM, space=SPACE, content=CONTENT,
@@ -100,7 +101,8 @@ class Cores(RuleBasedStateMachine):
         ids = [*ids[:at], bad, *ids[at:]]
         for name in ("match_prefix", "probe"):
             self.pair.call(name, ids, space)
-        self.pair.call("probe_batch", [[1], tuple(ids)], space)
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [[1], tuple(ids)], space)
         good = [next(self.slots) for _ in ids]
         self.keep(self.pair.call("insert", ids, good, space))
         if bad is not True:  # which is slot 1 among ints
@@ -112,7 +114,8 @@ class Cores(RuleBasedStateMachine):
         bad = np.array([*ids[:at], -2, *ids[at:]]).astype(dtype)
         for name in ("match_prefix", "probe"):
             self.pair.call(name, bad)
-        self.pair.call("probe_batch", [bad])
+        for name in ("match_batch", "probe_batch"):
+            self.pair.call(name, [bad])
         self.keep(self.pair.call("insert", bad, [next(self.slots) for _ in bad]))
 
     @rule(value=st.sampled_from((None, "ab", 3, b"abc", [[1]], np.zeros((1, 2), np.int32), {1: 2})))

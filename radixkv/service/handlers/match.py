@@ -46,20 +46,34 @@ class MatchHandlers:
         self._desk.check_epoch(request.expected_epoch)
         if request.lease_id:
             matches = self._pin(request, caller, keys, namespace)
+        elif request.probe:
+            matches = [PrefixMatch(matched_length=n) for n in self._probe(keys, namespace)]
         else:
-            look = self._probe if request.probe else self._match
-            matches = [look(key, namespace, request.want_slots) for key in keys]
+            matches = self._match(keys, namespace, request.want_slots)
         return MatchPrefixResponse(header=self._desk.header(), matches=matches)
 
-    def _probe(self, key: Key, namespace: Namespace, _: bool) -> PrefixMatch:
-        length = self._desk.cache.probe(key.token_ids, namespace, content=key.content)
-        return PrefixMatch(matched_length=length)
+    def _probe(self, keys: Sequence[Key], namespace: Namespace) -> list[int]:
+        cache = self._desk.cache
+        if any(key.content for key in keys):
+            return [cache.probe(k.token_ids, namespace, content=k.content) for k in keys]
+        return cache.probe_batch([key.token_ids for key in keys], namespace)
 
-    def _match(self, key: Key, namespace: Namespace, want_slots: bool) -> PrefixMatch:
-        match = self._desk.cache.match_prefix(key.token_ids, namespace, content=key.content)
-        self._hear(namespace, key, match.length)
-        slots = codec.pack(match.slots) if want_slots else b""
-        return PrefixMatch(matched_length=match.length, slots=slots)
+    def _match(
+        self, keys: Sequence[Key], namespace: Namespace, want_slots: bool
+    ) -> list[PrefixMatch]:
+        cache = self._desk.cache
+        if any(key.content for key in keys):
+            found = [cache.match_prefix(k.token_ids, namespace, content=k.content) for k in keys]
+        else:
+            found = cache.match_batch([key.token_ids for key in keys], namespace)
+        for key, match in zip(keys, found, strict=True):
+            self._hear(namespace, key, match.length)
+        return [
+            PrefixMatch(
+                matched_length=match.length, slots=codec.pack(match.slots) if want_slots else b""
+            )
+            for match in found
+        ]
 
     def _pin(
         self,
