@@ -65,11 +65,12 @@ native: .venv/.deps  ## the native core again; an error where it does not build
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
   tests/unit/test_content.py tests/unit/test_allocator.py tests/unit/test_batches.py tests/unit/test_cache_fences.py \
-  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential
+  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential \
+  $(addprefix tests/router/test_,holdings_machine.py scale.py index.py)
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out
 # measures resident memory, which is mostly the sanitizer's here.
-native-asan: .venv/.deps  ## the tests of the tree on a core built with ASan and UBSan; leaks are errors
+native-asan: .venv/.deps  ## the tests of the native cores, built with ASan and UBSan; leaks are errors
 	.venv/bin/cmake -S kernels -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
 	  -DCMAKE_BUILD_TYPE=None -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
 	  -Dnanobind_DIR=$$($(PY) -m nanobind --cmake_dir) -DCMAKE_CXX_FLAGS='$(SANITIZE)' >build/asan.log
