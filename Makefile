@@ -12,7 +12,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench bench-tree bench-growth bench-lab proto proto-check native native-asan fuzz clean
+.PHONY: install demo test lint format type bench bench-tree bench-growth bench-router bench-lab proto proto-check native native-asan fuzz clean
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -45,6 +45,9 @@ bench-tree: native  ## the tree and its peers, in turn, in one run
 
 bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 	$(PY) -m bench.growth
+
+bench-router: native  ## the router's index and decisions, beside a peer's
+	$(PY) -m bench.router
 
 bench-lab: native  ## the lab's hit rates against published ones, and its speed; needs RADIXKV_TRACES
 	$(PY) -m bench.lab
