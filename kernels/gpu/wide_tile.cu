@@ -5,7 +5,7 @@
 // a tile runs while the tensor cores multiply the tile before it with V. A warpgroup without rows
 // sits out.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), PAGE and HALF (fp16 instead of bf16)
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), PAGE, STAGES and, for fp16, HALF
 // defined.
 
 typedef unsigned int u32;
@@ -13,7 +13,6 @@ typedef unsigned long long u64;
 
 constexpr int G = H / HK;
 constexpr int TILE = 64;  // slots a tile
-constexpr int STAGES = 3;
 constexpr int PANEL = TILE * 128;  // bytes of 64 columns of a tile: rows of 128 bytes, swizzled
 constexpr int TILE_BYTES = PANEL * D / 64;
 constexpr int Q_PANEL = 64 * 128;
@@ -356,6 +355,8 @@ extern "C" __global__ void __launch_bounds__(512, 1)
               float scale) {
     extern __shared__ char memory[];
     Shared& shared = *(Shared*)(((u64)memory + 1023) / 1024 * 1024);
+    // What reads the rest of the batch may start now, beside this; it must not start before this.
+    asm volatile("griddepcontrol.launch_dependents;");
     const Item item = items[blockIdx.y];
     if (blockIdx.y >= *count) return;
     // Warp-uniform for the compiler, too: descriptors are made from it.
