@@ -66,8 +66,8 @@ class Planner {
         const int64_t wide_chunk = this->wide_chunk(), narrow_chunk = this->narrow_chunk();
         for (const Run& run : runs) {
             const bool is_wide = this->is_wide(run);
-            const int64_t n =
-                is_wide ? divided_up(run.length(), wide_chunk) : rounded(run.length(), narrow_chunk);
+            const int64_t n = is_wide ? divided_up(run.length(), wide_chunk)
+                                      : rounded(run.length(), narrow_chunk);
             cut(run, n, is_wide ? wide_ : narrow_);
         }
         pack();

@@ -93,9 +93,10 @@ def _kernel(
 
 
 def _compiled(defined: dict[str, int]) -> bytes:
-    program = _checked(
-        nvrtc.nvrtcCreateProgram(_SOURCE.read_bytes(), _SOURCE.name.encode(), 0, [], [])
-    )
+    header = _SOURCE.with_name("hopper.cuh")
+    named = [header.read_bytes()], [header.name.encode()]
+    source = _SOURCE.read_bytes(), _SOURCE.name.encode()
+    program = _checked(nvrtc.nvrtcCreateProgram(*source, 1, *named))
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{name}={value}".encode() for name, value in defined.items()]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
