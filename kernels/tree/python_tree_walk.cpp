@@ -5,6 +5,16 @@ namespace radixkv {
 
 // ---- walking ----
 
+namespace {
+
+std::vector<NodeId> ids(const std::vector<NodeInEpoch>& nodes) {
+    std::vector<NodeId> ids;
+    for (const NodeInEpoch& at : nodes) ids.push_back(at.id);
+    return ids;
+}
+
+}  // namespace
+
 nb::object PythonTree::all_slots() const {
     int32_t* out;
     nb::object slots = new_array(total_size(), out);
@@ -69,7 +79,21 @@ nb::list PythonTree::check_integrity() const {
 
 // ---- pickling ----
 
+nb::tuple PythonTree::counters() const {
+    std::vector<uint64_t> learnt;
+    if (tree_.history()) learnt = tree_.history()->save(ids(walk()));
+    nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
+    return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);
+}
+
+void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
+    std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
+    std::memcpy(learnt.data(), history.data(), history.size());
+    if (tree_.history()) tree_.history()->load(learnt, nodes);
+}
+
 void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
+    std::vector<NodeId> restored;
     std::unordered_map<uint64_t, NodeId> by_id;
     for (nb::handle info : nb::iter(nodes)) {
         auto codes = view_int32(info.attr("codes")), slots = view_int32(info.attr("slots"));
@@ -88,9 +112,11 @@ void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
         auto parent_id = nb::cast<uint64_t>(info.attr("parent_id"));
         NodeId parent =
             parent_id ? by_id.at(parent_id) : spaces_.find_or_add(info.attr("namespace"));
-        by_id[nb::cast<uint64_t>(info.attr("id"))] = tree_.restore(parent, like, std::move(run));
+        restored.push_back(tree_.restore(parent, like, std::move(run)));
+        by_id[nb::cast<uint64_t>(info.attr("id"))] = restored.back();
         content_codes_ += count_negative(codes.items, static_cast<uint32_t>(codes.size));
     }
+    restore_history(nb::cast<nb::bytes>(counters[3]), restored);
     tree_.restore_order(nb::cast<uint64_t>(counters[0]), nb::cast<uint64_t>(counters[1]));
     content_ = counters[2];
 }

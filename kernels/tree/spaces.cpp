@@ -22,6 +22,11 @@ NodeId root_at(const nb::dict& by_key, const nb::object& key) {
     return NONE;
 }
 
+PrefixHash hash_of(nb::handle space) {
+    auto hash = nb::cast<uint64_t>(python().hash_space(space));
+    return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
+}
+
 }  // namespace
 
 void Spaces::check(nb::handle space) {
@@ -51,7 +56,7 @@ NodeId Spaces::find_or_add(nb::handle space) {
     NodeId root = find(space);
     if (root != NONE) return root;
     nb::object key = key_of(space);
-    root = tree_.add_root();
+    root = tree_.add_root(tree_.history() ? hash_of(space) : PrefixHash{});
     by_root_[root] = {key, nb::borrow(space)};
     by_key_[key] = nb::int_(root);
     remember(space, root);

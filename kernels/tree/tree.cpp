@@ -5,9 +5,13 @@
 
 namespace radixkv {
 
-NodeId Tree::add_root() {
+NodeId Tree::add_root(PrefixHash hash) {
     NodeId root = nodes_.add();
     order_.init(root);
+    if (UseHistory* history = order_.history()) {
+        history->reserve(nodes_.bound());
+        history->add_root(root, hash);
+    }
     return root;
 }
 
@@ -155,6 +159,8 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
 NodeId Tree::split(NodeId id, uint32_t at) {
     Run head_run = nodes_[id].cut(0, at), tail_run = nodes_[id].cut(at, nodes_[id].length - at);
     edges_.reserve(1);
+    UseHistory* history = order_.history();
+    if (history) history->reserve(nodes_.bound() + 1);
     NodeId head_id = nodes_.add();
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
@@ -171,6 +177,7 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     node.start += at;
     node.run_offset += at;
     add_child(head_id, id);
+    if (history) history->split(head_id, id);
     return head_id;
 }
 
@@ -194,13 +201,20 @@ NodeId Tree::extend_path(NodeId root, const Descent& found, Run run, int64_t pri
     nodes_.reserve(2);
     edges_.reserve(2);
     path.reserve(path.size() + 2);
+    UseHistory* history = order_.history();
+    if (history) history->reserve(nodes_.bound() + 2);
     if (found.partial != NONE) {
         path.push_back(split(found.partial, found.length - nodes_[found.partial].start));
+    }
+    if (history && is_hit) {
+        if (!path.empty()) order_.remove(path.back());  // its place depends on its uses
+        history->use(path);
     }
     NodeId leaf = NONE;
     if (run.length > 0) {
         leaf = add_leaf(path.empty() ? root : path.back(), std::move(run), priority);
         path.push_back(leaf);
+        if (history) history->add(leaf, !is_hit);
     }
     for (NodeId id : path) {
         nodes_[id].priority = std::max(nodes_[id].priority, priority);
@@ -250,6 +264,7 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
 NodeId Tree::restore(NodeId parent, const Node& like, Run run) {
     edges_.reserve(1);
     NodeId id = nodes_.add();
+    if (UseHistory* history = order_.history()) history->reserve(nodes_.bound());
     Node& node = nodes_[id];
     node.start = nodes_[parent].end();
     node.recency = like.recency;

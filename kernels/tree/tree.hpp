@@ -47,7 +47,7 @@ struct Trim {
 class Tree {
   public:
     Tree(uint32_t page_size, Policy policy, uint64_t seed)
-        : page_size(page_size), edges_(seed), order_(nodes_, policy) {}
+        : page_size(page_size), edges_(seed), order_(nodes_, policy, page_size, seed) {}
 
     const uint32_t page_size;
 
@@ -62,7 +62,8 @@ class Tree {
         return {id, nodes_[id].generation, length, nodes_[id].run};
     }
 
-    NodeId add_root();
+    // `hash`: where the hashes of its prefixes begin, for the history.
+    NodeId add_root(PrefixHash hash = {});
     void remove_root(NodeId root) { nodes_.remove(root); }
 
     // ---- looking ----
@@ -126,6 +127,10 @@ class Tree {
     // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
     // own.
     NodeId restore(NodeId parent, const Node& like, Run run);
+
+    // What the policy learnt, of nodes as `walk` gives them; null where it learns nothing.
+    UseHistory* history() { return order_.history(); }
+    const UseHistory* history() const { return order_.history(); }
 
     // After all nodes: the order of eviction and the counters.
     void restore_order(uint64_t ticks, uint64_t runs);
@@ -226,12 +231,15 @@ Descent Tree::descend(NodeId from, const Key& key) {
 
 template <class OnTrim, class OnEmpty>
 void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty) {
+    UseHistory* history = order_.history();
+    if (history) history->begin_eviction(evictable_ + protected_);
     while (count > 0) {
         NodeId victim = order_.victim();
         Node& node = nodes_[victim];
         uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, node.length));
         uint32_t keep = node.length - going;
         on_trim(Trim{node, keep});
+        if (history) history->trim(victim, keep);
         node.copy_slots(keep, going, out);
         out += going;
         count -= going;
@@ -242,6 +250,7 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
             on_empty(empty_root);
         }
     }
+    if (history) history->end_eviction(evictable_ + protected_);
 }
 
 }  // namespace radixkv

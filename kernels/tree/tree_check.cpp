@@ -17,6 +17,7 @@ class TreeCheck {
         for (NodeId id : all_) check_shape(id);
         for (NodeId id : all_) check_order(id);
         check_slots();
+        if (tree_.history()) check_history(*tree_.history());
         return std::move(lines_);
     }
 
@@ -126,6 +127,22 @@ class TreeCheck {
         if (twice != slots.end()) {
             lines_.push_back("I1 partition: the tree holds slot " + std::to_string(*twice) +
                              " more than once");
+        }
+    }
+
+    void check_history(const UseHistory& history) {
+        uint64_t there = tree_.evictable_ + tree_.protected_ + history.ghosts_.tokens();
+        if (history.model_.waiting_tokens() != there) {
+            lines_.push_back("history: " + number(history.model_.waiting_tokens()) +
+                             " tokens are said to wait, " + number(there) + " are there or ghosts");
+        }
+        for (NodeId id : all_) {
+            const Node& own = node(id);
+            PrefixHash above = history.seen_[own.parent].hash;
+            if (history.seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
+                lines_.push_back("history: " + name(id) + " has the hash of another prefix");
+            if (history.used(id) > history.model_.turn())
+                lines_.push_back("history: " + name(id) + " was used in a turn that is to come");
         }
     }
 

@@ -3,11 +3,21 @@
 import typer
 
 from radixkv.cli.lab_explain import lab_explain
+from radixkv.cli.lab_generate import lab_generate
 from radixkv.cli.lab_replay import lab_replay
+from radixkv.cli.lab_report import lab_report
+from radixkv.cli.lab_sweep import lab_sweep
 
 lab = typer.Typer(
     help="What a prefix cache would save on a log of requests, and why requests miss.",
     no_args_is_help=True,
 )
-for name, command in {"replay": lab_replay, "explain": lab_explain}.items():
+commands = {
+    "replay": lab_replay,
+    "sweep": lab_sweep,
+    "explain": lab_explain,
+    "report": lab_report,
+    "generate": lab_generate,
+}
+for name, command in commands.items():
     lab.command(name)(command)

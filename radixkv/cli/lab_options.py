@@ -152,7 +152,20 @@ def run(log: "RequestLog", setting: "Setting") -> "Replay":
 
 def capacities(words: str) -> list[int | None]:
     """Capacities apart by commas; `inf` keeps all. Raises InvalidArgumentError."""
-    return [_capacity(word.strip()) for word in words.split(",")]
+    return [_capacity(word) for word in names(words)]
+
+
+def names(words: str) -> list[str]:
+    """Names apart by commas."""
+    return [word.strip() for word in words.split(",")]
+
+
+def numbers(words: str, option: str) -> list[int]:
+    """Whole numbers apart by commas. Raises InvalidArgumentError."""
+    for word in names(words):
+        if not word.isdecimal():
+            raise InvalidArgumentError(f"{option} {words!r}: {word!r} is no number; write 1,16,64")
+    return [*map(int, names(words))]
 
 
 def _capacity(word: str) -> int | None:

@@ -1,6 +1,7 @@
 """`radixkv lab replay`: one log through one cache."""
 
 from dataclasses import asdict, replace
+from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -78,17 +79,24 @@ def _whole(answer: dict[str, Any]) -> Table:
             (f"at {prefill['tflops']:g}e12 a second", f"{prefill['saved_seconds']:,.1f} s"),
         ]
     rows.append(("replayed in", f"{answer['seconds']:.1f} s"))
-    where = f"page size {setting['page_size']}, {setting['policy']}, keeps {capacity}"
-    return pairs(f"{log['file']} ({log['order']} order): {where}", rows)
+    rows[:0] = [
+        ("order", log["order"]),
+        ("page size", setting["page_size"]),
+        ("policy", setting["policy"]),
+        ("keeps", capacity),
+    ]
+    return pairs(Path(log["file"]).name, rows)
 
 
 def _parts(title: str, parts: list[Any]) -> Table:
     table = Table("", title=title, title_justify="left")
     for column in ("requests", "prompt tokens", "computed", "hit rate", ""):
         table.add_column(column, justify="left" if not column else "right")
+    begun = parts[0].start_s if parts else None
     for part in parts:
+        since = "" if part.start_s is None else f", {part.start_s - begun:,.0f} s"
         table.add_row(
-            part.name,
+            part.name + since,
             f"{part.requests:,}",
             f"{part.prompt_tokens:,}",
             f"{part.prompt_tokens - part.cached_tokens:,}",

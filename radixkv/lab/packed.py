@@ -3,11 +3,13 @@
 import gzip
 import lzma
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
-from typing import IO, BinaryIO, cast
+from typing import IO, Any, BinaryIO, cast
 
-from radixkv.errors import BackendUnavailableError, InvalidLogError
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
 _BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -57,18 +59,33 @@ def _unpacked(file: BinaryIO) -> IO[bytes]:
         return lzma.open(file)
     if kind == "gz":
         return cast(IO[bytes], gzip.open(file))
-    return _open_zst(file) if kind == "zst" else file
+    return cast(IO[bytes], zstd().open(file)) if kind == "zst" else file
 
 
-def _open_zst(file: BinaryIO) -> IO[bytes]:
+def zstd() -> Any:
+    """The module that reads and writes .zst. Raises BackendUnavailableError."""
+    for name in ("compression.zstd", "backports.zstd"):  # the first since Python 3.14
+        with suppress(ImportError):
+            return import_module(name)
+    raise BackendUnavailableError(
+        "a .zst file needs backports.zstd: pip install 'radixkv[lab]'", package="backports.zstd"
+    )
+
+
+def write_packed(path: Path, lines: Iterable[bytes]) -> None:
+    """Write the lines, packed as the name ends (.xz, .gz, .zst). Raises InvalidArgumentError."""
     try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            raise BackendUnavailableError(
-                "a .zst file needs backports.zstd: pip install 'radixkv[lab]'",
-                package="backports.zstd",
-            ) from None
-    return cast(IO[bytes], zstd.open(file))
+        with path.open("wb") as file, _packed(path.suffix, file) as packed:
+            packed.writelines(lines)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{path} cannot be written: {error.strerror}", path=str(path)
+        ) from error
+
+
+def _packed(suffix: str, file: BinaryIO) -> IO[bytes]:
+    if suffix == ".xz":
+        return lzma.open(file, "wb")
+    if suffix == ".gz":
+        return cast(IO[bytes], gzip.open(file, "wb"))
+    return cast(IO[bytes], zstd().open(file, "wb")) if suffix == ".zst" else file

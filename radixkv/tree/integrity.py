@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING
 
 from radixkv.errors import StaleHandleError
 from radixkv.tree.content import count_codes
+from radixkv.tree.prefix_hash import extend_hash
 
 if TYPE_CHECKING:
     from radixkv.tree.node import Node
@@ -22,6 +23,7 @@ def check_tree(tree: "PythonRadixTree") -> list[str]:
         *_order(tree, nodes),
         *_slots(nodes),
         *_content(tree, nodes),
+        *_history(tree, nodes),
     ]
 
 
@@ -100,3 +102,18 @@ def _content(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
     there = count_codes(node.codes for node in nodes)
     if there != tree._content.uses() or len(there) != len(tree._content):
         yield f"content: {tree._content.uses()} codes are said, {there} are there"
+
+
+def _history(tree: "PythonRadixTree", nodes: list["Node"]) -> Iterator[str]:
+    history = tree._history
+    if history is None:
+        return
+    said, there = history.model.waiting_tokens, tree.total_size + history.ghost_tokens
+    if said != there:
+        yield f"history: {said} tokens are said to wait, {there} are there or ghosts"
+    for node in nodes:
+        assert node.parent is not None
+        if node.hash != extend_hash(node.parent.hash, node.codes):
+            yield f"history: node {node.id} has the hash of another prefix"
+        if node.used > history.model.turn:
+            yield f"history: node {node.id} was used in turn {node.used}, which is to come"

@@ -3,6 +3,7 @@
 import numpy as np
 
 from radixkv.tree.namespace import Namespace
+from radixkv.tree.reuse_model import KINDS
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -17,8 +18,8 @@ class Node:
     end: int
 
     __slots__ = (
-        "children", "created", "end", "hit_count", "id", "key", "lock_ref", "order_key", "parent",
-        "priority", "recency", "run", "run_offset", "slots",
+        "children", "created", "end", "hash", "hit_count", "id", "key", "lock_ref", "order_key",
+        "parent", "priority", "recency", "run", "run_offset", "slots", "used", "uses",
     )  # fmt: skip
 
     def __init__(self, id: int, parent: "Node | None", key: bytes, slots: Int32Array) -> None:
@@ -31,6 +32,7 @@ class Node:
         self.lock_ref = 0
         self.recency = self.created = self.hit_count = self.priority = 0
         self.run = self.run_offset = 0
+        self.used = self.uses = self.hash = 0  # what `UseHistory` knows of it
         self.order_key: tuple[int, ...] | None = None  # its place among the evictable leaves
 
     @property
@@ -40,6 +42,11 @@ class Node:
     @property
     def codes(self) -> Int32Array:
         return np.frombuffer(self.key, np.int32, len(self.slots))
+
+    @property
+    def kind(self) -> int:
+        """How often it was used again, as far as the adaptive policy makes a difference."""
+        return min(self.uses, KINDS - 1)
 
     @property
     def is_alive(self) -> bool:

@@ -2,6 +2,7 @@
 
 The same keys as SGLang's strategies of these names, with counters in place of clocks. `hit_count`
 counts inserts that passed through the node; `slru` protects what was inserted through twice.
+`adaptive` is our own: of its order it looks at both ends of each kind, see `adaptive.py`.
 """
 
 from collections.abc import Callable
@@ -19,6 +20,10 @@ class Aged(Protocol):
     created: int
     hit_count: int
     priority: int
+    used: int
+
+    @property
+    def kind(self) -> int: ...
 
 
 Policy: TypeAlias = Callable[[Aged], tuple[int, ...]]
@@ -31,6 +36,7 @@ POLICIES: dict[str, Policy] = {
     "filo": lambda node: (-node.created,),
     "slru": lambda node: (int(node.hit_count >= SLRU_PROTECTED_HITS), node.recency),
     "priority": lambda node: (node.priority, node.recency),
+    "adaptive": lambda node: (node.kind, node.used, node.recency),
 }
 
 

@@ -12,6 +12,7 @@ evictable node is always a leaf.
 """
 
 from collections.abc import Iterator, Sequence
+from itertools import pairwise
 from typing import Any
 
 from sortedcontainers import SortedDict
@@ -22,6 +23,7 @@ from radixkv.errors import (
     NotLockedError,
     StaleHandleError,
 )
+from radixkv.tree.adaptive import UseHistory, hash_space
 from radixkv.tree.content import Content, ContentTable
 from radixkv.tree.contract import (
     Change,
@@ -37,7 +39,13 @@ from radixkv.tree.integrity import check_tree
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
 from radixkv.tree.policies import get_policy
+from radixkv.tree.reuse_model import KINDS
 from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_prompts, as_slots, as_token_ids
+
+# What a pickled node keeps beside its place and its tokens.
+_PICKLED = (
+    "hit_count", "priority", "recency", "created", "run", "run_offset", "used", "uses", "hash",
+)  # fmt: skip
 
 
 class PythonHandle(Handle):
@@ -73,6 +81,7 @@ class PythonRadixTree(RadixTree):
         self._roots: dict[Namespace, Root] = {}
         # The evictable leaves, the next victim first.
         self._leaves: SortedDict[tuple[int, ...], Node] = SortedDict()
+        self._history = UseHistory(self.page_size) if self.policy == "adaptive" else None
         self._locked: dict[PythonHandle, int] = {}
         self._content = ContentTable()
         self._evictable = self._protected = self._num_nodes = 0
@@ -234,11 +243,15 @@ class PythonRadixTree(RadixTree):
         found = slots_on(path, partial, length)[known:]
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
+        if self._history is not None and not chunked:
+            self._history.use(path)
         if length < len(key):
             own_slots = own_slots[length - known : len(key) - known]
             leaf = self._add_leaf(path, namespace, key[length:], own_slots)
             leaf.priority = priority
             path.append(leaf)
+            if self._history is not None:
+                self._history.add(leaf, chunked=chunked)
         self._content.settle()
         self._touch_inserted(path, priority, hit=not chunked)
         return InsertResult(length, found, PythonHandle(self, path[-1] if path else None, len(key)))
@@ -274,7 +287,9 @@ class PythonRadixTree(RadixTree):
 
     def _root_of(self, namespace: Namespace) -> Root:
         if namespace not in self._roots:
-            self._roots[namespace] = Root(namespace)
+            self._roots[namespace] = root = Root(namespace)
+            if self._history is not None:
+                root.hash = hash_space(namespace)
         return self._roots[namespace]
 
     def _touch_inserted(self, path: list[Node], priority: int, *, hit: bool) -> None:
@@ -297,6 +312,8 @@ class PythonRadixTree(RadixTree):
         node.parent = head
         head.children[self._page(node.key)] = node
         self._num_nodes += 1
+        if self._history is not None:
+            self._history.split(head, node)
         return head
 
     def evict(self, num_tokens: int) -> Int32Array:
@@ -305,17 +322,34 @@ class PythonRadixTree(RadixTree):
             raise InvalidArgumentError(f"num_tokens is {num_tokens}; it takes 0 or more")
         left = -(-num_tokens // self.page_size) * self.page_size
         freed: list[Int32Array] = []
+        if self._history is not None:
+            self._history.begin_eviction(self.total_size)
         while left > 0 and self._leaves:
-            victim = self._leaves.peekitem(0)[1]
+            victim = self._victim()
             count = min(left, len(victim.slots))
             freed.append(self._trim(victim, count))
             left -= count
+        if self._history is not None:
+            self._history.end_eviction(self.total_size)
         return concat(freed)
+
+    def _victim(self) -> Node:
+        if self._history is None:
+            return self._leaf_at(0)
+        begins = [self._leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
+        ends = (at for first, end in pairwise(begins) if first < end for at in (first, end - 1))
+        return min(map(self._leaf_at, ends), key=self._history.order_key)
+
+    def _leaf_at(self, place: int) -> Node:
+        node: Node = self._leaves.peekitem(place)[1]
+        return node
 
     def _trim(self, node: Node, count: int) -> Int32Array:
         """Drop the last `count` tokens of an evictable leaf, and the leaf with its last one."""
         keep = len(node.slots) - count
         slots = node.slots[keep:]
+        if self._history is not None:
+            self._history.trim(node, keep)
         self._evictable -= count
         self._content.release(node.codes[keep:])
         if self._changes is not None:
@@ -393,7 +427,6 @@ class PythonRadixTree(RadixTree):
     # ---- pickling: flat, so that depth costs no recursion; locks and handles stay behind ----
 
     def __getstate__(self) -> dict[str, Any]:
-        fields = ("hit_count", "priority", "recency", "created", "run", "run_offset")
         nodes = [
             (
                 space,
@@ -401,7 +434,7 @@ class PythonRadixTree(RadixTree):
                 node.parent and node.parent.id,
                 node.key,
                 node.slots,
-                [getattr(node, f) for f in fields],
+                [getattr(node, field) for field in _PICKLED],
             )
             for space, node in self._walk_nodes()
         ]
@@ -411,6 +444,7 @@ class PythonRadixTree(RadixTree):
             "nodes": nodes,
             "counters": counters,
             "content": self._content,
+            "history": self._history,
         }
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -419,9 +453,8 @@ class PythonRadixTree(RadixTree):
         for space, id_, parent_id, key, slots, values in state["nodes"]:
             parent = by_id.get(parent_id) or self._root_of(space)
             node = by_id[id_] = Node(id_, parent, key, kept(slots))
-            node.hit_count, node.priority, node.recency, node.created, node.run, node.run_offset = (
-                values
-            )
+            for field, value in zip(_PICKLED, values, strict=True):
+                setattr(node, field, value)
             parent.children[self._page(key)] = node
             self._evictable += len(slots)
             self._num_nodes += 1
@@ -429,6 +462,7 @@ class PythonRadixTree(RadixTree):
             self._place(node)
         self._ticks, self._runs, self._ids = state["counters"]
         self._content = state["content"]
+        self._history = state["history"]
 
 
 def _check_lengths(known: int, tokens: int, slots: int) -> None:

@@ -1,0 +1,102 @@
+// When what is cached will be used again, learnt from when it was: radixkv/tree/reuse_model.py has
+// the same in fewer words, and radixkv/tree/adaptive.py why.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+namespace radixkv {
+
+// Tokens wait from one use to the next. This counts for each kind how many waited how long; ages
+// and turns are numbers of requests. Integers throughout, so that both cores agree to the last bit.
+class ReuseModel {
+  public:
+    static constexpr uint32_t KINDS = 8;
+    static constexpr uint32_t AGES = 64;
+
+    ReuseModel() { clear(); }
+
+    uint64_t turn() const { return turn_; }
+    void next_turn();
+
+    // `count` tokens wait since turn `used`; or they do so no longer.
+    void add(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] += count; }
+    void remove(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] -= count; }
+
+    // They were used again, `age` turns later.
+    void reuse(uint64_t used, uint32_t kind, uint64_t count, uint64_t age) {
+        remove(used, kind, count);
+        reused_[kind][age_group(age)] += count;
+        learnt_ += count;
+    }
+
+    // Nobody looks out for them any more.
+    void give_up(uint64_t used, uint32_t kind, uint64_t count) {
+        remove(used, kind, count);
+        given_up_[kind][age_group(turn_ - used)] += count;
+        learnt_ += count;
+    }
+
+    // Brings `worth` up to date, for a cache of `size` tokens.
+    void refresh(uint64_t size);
+
+    // What keeping a token promises for each turn that it stays; more for what is deep and costs
+    // more to compute again.
+    uint64_t worth(uint32_t kind, uint64_t used, uint32_t depth) const {
+        return worth_[kind][age_group(turn_ + 1 - used)] * (DEPTH_OF_DOUBLE_COST + depth);
+    }
+
+    // All tokens that wait; for checks.
+    uint64_t waiting_tokens() const;
+
+    // The state as numbers, and back.
+    void save(std::vector<uint64_t>& out) const;
+    const uint64_t* load(const uint64_t* in);
+
+    void clear();
+
+  private:
+    using ByAge = std::array<uint64_t, AGES>;
+    using ByKind = std::array<uint64_t, KINDS>;
+
+    // An 8B model's attention to so many tokens costs as much as the rest of it does for one.
+    static constexpr uint64_t DEPTH_OF_DOUBLE_COST = 32768;
+    static constexpr uint64_t ONE = 1 << 20;
+    static constexpr size_t MAX_SAME_SPAN = 4;
+    static constexpr size_t MAX_CELLS = (MAX_SAME_SPAN + 1) * 64;
+
+    // The tokens that wait since some turns. Old turns share a cell: its span is at most a quarter
+    // of its age.
+    struct Cell {
+        uint64_t first;
+        uint64_t span;
+        ByKind waiting;
+    };
+
+    ByKind& waiting(uint64_t used);
+    void forget_half();
+    std::array<ByAge, KINDS> at_risk() const;
+    static void learn(const ByAge& chance, ByAge& worth);
+
+    // Every age up to 4, then four groups for each doubling.
+    static uint32_t age_group(uint64_t age) {
+        if (age < 4) return age ? static_cast<uint32_t>(age) - 1 : 0;
+        uint32_t shift = 61 - static_cast<uint32_t>(__builtin_clzll(age));
+        uint64_t group = 4 * shift + (age >> shift) - 1;
+        return group < AGES ? static_cast<uint32_t>(group) : AGES - 1;
+    }
+    static uint64_t first_age(uint32_t group) {
+        return group < 3 ? group + 1 : uint64_t{(group - 3) % 4 + 4} << (group - 3) / 4;
+    }
+    static uint64_t ages_in(uint32_t group) {
+        return group < 3 ? 1 : uint64_t{1} << (group - 3) / 4;
+    }
+
+    uint64_t turn_, learnt_, stale_at_;
+    std::vector<Cell> cells_;
+    std::array<ByAge, KINDS> reused_, given_up_, worth_;
+};
+
+}  // namespace radixkv

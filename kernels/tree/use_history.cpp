@@ -1,0 +1,114 @@
+#include "use_history.hpp"
+
+#include <bit>
+#include <new>
+
+namespace radixkv {
+
+void UseHistory::use(NodeId id) {
+    const Node& node = nodes_[id];
+    Seen& seen = seen_[id];
+    if (node.hit_count > 0) {
+        model_.reuse(seen.used, kind(id), node.length, model_.turn() - seen.used);
+        ++seen.uses;
+    } else {
+        model_.remove(seen.used, kind(id), node.length);
+    }
+    seen.used = model_.turn();
+    model_.add(seen.used, kind(id), node.length);
+}
+
+void UseHistory::add(NodeId id, bool is_early) {
+    const Node& node = nodes_[id];
+    PrefixHash hash = seen_[node.parent].hash;
+    uint32_t at = node.start, asked = 0, came_back = 0;
+    Ghost ghost;
+    while (at < node.end()) {
+        uint32_t next = std::min(node.end(), (at / ghost_every_ + 1) * ghost_every_);
+        hash = prefix_hash::add(hash, node.tokens() + (at - node.start), next - at);
+        at = next;
+        if (at % ghost_every_) continue;
+        ++asked;
+        if (!ghosts_.take(hash, ghost)) continue;
+        ++came_back;
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.turn() + is_early - ghost.used);
+    }
+    // Known by half: as good as used before.
+    seen_[id] = {hash, model_.turn(), came_back > 0 && 2 * came_back >= asked};
+    model_.add(model_.turn(), kind(id), node.length);
+}
+
+void UseHistory::trim(NodeId id, uint32_t keep) {
+    const Node& node = nodes_[id];
+    Seen& seen = seen_[id];
+    uint32_t at = node.end(), to = node.start + keep;
+    model_.remove(seen.used, kind(id), at - to);
+    while (at > to) {
+        if (at % ghost_every_ == 0) add_ghost({seen.hash, seen.used, kind(id), ghost_every_});
+        uint32_t next = std::max(to, (at - 1) / ghost_every_ * ghost_every_);
+        seen.hash = prefix_hash::take(seen.hash, node.tokens() + (next - node.start), at - next);
+        at = next;
+    }
+}
+
+// Without memory it is forgotten: an eviction is not left half done for a ghost.
+void UseHistory::add_ghost(const Ghost& ghost) {
+    try {
+        ghosts_.reserve();
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    Ghost same;
+    if (ghosts_.take(ghost.hash, same)) model_.give_up(same.used, same.kind, same.tokens);
+    ghosts_.add(ghost);
+    model_.add(ghost.used, ghost.kind, ghost.tokens);
+}
+
+void UseHistory::begin_eviction(uint64_t size) {
+    model_.refresh(size);
+    uint64_t fewer = std::bit_floor(std::max<uint64_t>(size / SIZE_OF_MOST_GHOSTS, 1));
+    ghost_every_ = most_ghosts_every_ * static_cast<uint32_t>(fewer);
+}
+
+void UseHistory::end_eviction(uint64_t size) {
+    while (ghosts_.tokens() > GHOST_TOKENS_PER_TOKEN * size) {
+        Ghost oldest = ghosts_.take_oldest();
+        model_.give_up(oldest.used, oldest.kind, oldest.tokens);
+    }
+}
+
+std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
+    std::vector<uint64_t> out{ghost_every_};
+    for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].uses});
+    model_.save(out);
+    ghosts_.each([&](const Ghost& ghost) {
+        PrefixHash hash = ghost.hash;
+        out.insert(out.end(), {hash.low, hash.high, ghost.used, ghost.kind, ghost.tokens});
+    });
+    return out;
+}
+
+void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) {
+    const uint64_t* in = state.data();
+    ghost_every_ = static_cast<uint32_t>(*in++);
+    for (NodeId id : nodes) {
+        const Node& node = nodes_[id];
+        PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
+        seen_[id] = {hash, in[0], static_cast<uint32_t>(in[1])};
+        in += 2;
+    }
+    in = model_.load(in);
+    for (ghosts_.clear(); in != state.data() + state.size(); in += 5) {
+        PrefixHash hash{static_cast<uint32_t>(in[0]), static_cast<uint32_t>(in[1])};
+        ghosts_.add({hash, in[2], static_cast<uint32_t>(in[3]), static_cast<uint32_t>(in[4])});
+    }
+}
+
+void UseHistory::clear() {
+    model_.clear();
+    ghosts_.clear();
+    ghost_every_ = most_ghosts_every_;
+    std::vector<Seen>().swap(seen_);
+}
+
+}  // namespace radixkv

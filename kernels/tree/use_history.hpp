@@ -1,0 +1,92 @@
+// When every node was used, and what follows from it: the memory of the adaptive policy, see
+// radixkv/tree/adaptive.py.
+#pragma once
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+#include "arena.hpp"
+#include "ghosts.hpp"
+#include "prefix_hash.hpp"
+#include "reuse_model.hpp"
+
+namespace radixkv {
+
+class UseHistory {
+  public:
+    UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
+        : nodes_(nodes),
+          most_ghosts_every_((prefix_hash::STRIDE + page_size - 1) / page_size * page_size),
+          ghost_every_(most_ghosts_every_),
+          ghosts_(seed) {}
+
+    // The turn of the node's last use.
+    uint64_t used(NodeId id) const { return seen_[id].used; }
+
+    // How often the node was used, as far as the model makes a difference.
+    uint32_t kind(NodeId id) const { return std::min(seen_[id].uses, ReuseModel::KINDS - 1); }
+
+    uint64_t worth(NodeId id) const { return model_.worth(kind(id), used(id), nodes_[id].start); }
+
+    // Makes sure that nodes numbered below `bound` can be told of.
+    void reserve(NodeId bound) {
+        if (seen_.size() < bound) seen_.resize(bound + bound / 2);
+    }
+
+    void add_root(NodeId root, PrefixHash of_space) { seen_[root] = {of_space, 0, 0}; }
+
+    void split(NodeId head, NodeId tail) {
+        const Node& node = nodes_[head];
+        PrefixHash above = seen_[node.parent].hash;
+        seen_[head] = seen_[tail];
+        seen_[head].hash = prefix_hash::add(above, node.tokens(), node.length);
+    }
+
+    // The nodes of a key that is asked for as a whole: a turn begins. Those that nothing but early
+    // inserts went through were not there before: that is no reuse.
+    void use(const std::vector<NodeId>& path) {
+        model_.next_turn();
+        for (NodeId id : path) use(id);
+    }
+
+    // A new leaf. Early: the rest of its key comes later, and its turn then.
+    void add(NodeId leaf, bool is_early);
+
+    // The node is about to lose its tokens from `keep` on.
+    void trim(NodeId id, uint32_t keep);
+
+    // Of a tree of `size` tokens.
+    void begin_eviction(uint64_t size);
+    void end_eviction(uint64_t size);
+
+    // The state as numbers, and back; `nodes` are all there are, parents before children.
+    std::vector<uint64_t> save(const std::vector<NodeId>& nodes) const;
+    void load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes);
+
+    void clear();
+
+    friend class TreeCheck;
+
+  private:
+    static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
+    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 65536;
+
+    struct Seen {
+        PrefixHash hash;  // of the path to its end
+        uint64_t used = 0;
+        uint32_t uses = 0;
+    };
+
+    void use(NodeId id);
+    void add_ghost(const Ghost& ghost);
+
+    Arena& nodes_;
+    const uint32_t most_ghosts_every_;
+    uint32_t ghost_every_;  // tokens for which one more ghost stands
+    ReuseModel model_;
+    Ghosts ghosts_;
+    std::vector<Seen> seen_;
+};
+
+}  // namespace radixkv

@@ -1,0 +1,84 @@
+"""`radixkv lab sweep`: one log through many caches, side by side."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from radixkv.cli.lab_options import LogOptions, bar, capacities, names, numbers, with_options
+from radixkv.cli.show import Json, console, print_json
+
+
+@with_options
+def lab_sweep(
+    log: LogOptions,
+    capacity: Annotated[
+        str, typer.Option("--capacities", help="Tokens kept, apart by commas; inf: all.")
+    ] = "4096,16384,65536,262144,inf",
+    policy: Annotated[
+        str, typer.Option("--policies", help="What is evicted first, apart by commas.")
+    ] = "lru",
+    page_size: Annotated[
+        str, typer.Option("--page-sizes", help="Tokens a page, apart by commas.")
+    ] = "1",
+    admission: Annotated[
+        str, typer.Option("--admissions", help="arrival, longest-match, or both with a comma.")
+    ] = "arrival",
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="What was answered is cached too.")
+    ] = False,
+    in_flight: Annotated[int, typer.Option(help="Requests at a time that hold what they use.")] = 1,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="Processes; by default all cores.")
+    ] = None,
+    as_json: Json = False,
+) -> None:
+    """Replay a log at many capacities, policies, page sizes and orders of admission."""
+    from radixkv.lab.admission import admission_named
+    from radixkv.lab.sweep import combinations, sweep
+
+    queues = {name: admission_named(name) for name in names(admission)}
+    settings = combinations(
+        capacities=capacities(capacity),
+        policies=names(policy),
+        page_sizes=numbers(page_size, "--page-sizes"),
+        admissions=queues.values(),
+        outputs=outputs,
+        in_flight=in_flight,
+    )
+    _, requests = log.read()
+    with bar("replaying", len(settings)) as tell:
+        found = sweep(requests, settings, jobs=jobs, tell=tell)
+    for answer, setting in zip(found, settings, strict=True):
+        answer["admission"] = next(name for name, how in queues.items() if how == setting.admission)
+    if as_json:
+        print_json(found)
+    else:
+        title = f"hit rates of {log.file.name}, {log.order} order, {len(requests):,} requests"
+        console().print(title, _table(found), sep="\n")
+
+
+def _table(found: list[dict[str, Any]]) -> Table:
+    """A row a capacity; a column for each of what else varies."""
+    rows: dict[int | None, dict[str, float]] = {}
+    for answer in found:
+        row = rows.setdefault(answer["setting"]["capacity"], {})
+        row[_column(answer, found)] = answer["hit_rate"]
+    columns = [*dict.fromkeys(name for row in rows.values() for name in row)]
+    table = Table()
+    for name in ("capacity, tokens", *columns):
+        table.add_column(name, justify="right")
+    for capacity, row in rows.items():
+        shown = "infinite" if capacity is None else f"{capacity:,}"
+        table.add_row(shown, *(f"{row[name]:.1%}" for name in columns))
+    return table
+
+
+def _column(answer: dict[str, Any], found: list[dict[str, Any]]) -> str:
+    """What tells this replay from others of its capacity."""
+    shown = [answer["setting"]["policy"]]
+    if len({each["setting"]["page_size"] for each in found}) > 1:
+        shown.append(f"page {answer['setting']['page_size']}")
+    if len({each["admission"] for each in found}) > 1:
+        shown.append(f"by {answer['admission']}")
+    return ", ".join(shown)

@@ -1,0 +1,62 @@
+"""The same log through many caches, some at a time."""
+
+import os
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from itertools import product
+from multiprocessing import get_context
+from typing import Any, TypeAlias
+
+from radixkv.lab.admission import Admission
+from radixkv.lab.answers import summary
+from radixkv.lab.replay import Setting, replay
+from radixkv.lab.requests import RequestLog
+
+Tell: TypeAlias = Callable[[int], object]
+
+
+def combinations(
+    *,
+    capacities: Iterable[int | None],
+    policies: Iterable[str] = ("lru",),
+    page_sizes: Iterable[int] = (1,),
+    admissions: Iterable[Admission] = (Admission(),),
+    outputs: bool = False,
+    in_flight: int = 1,
+) -> list[Setting]:
+    """A setting for each combination. Raises InvalidArgumentError."""
+    return [
+        Setting(page_size, capacity, policy, outputs, in_flight, admission)
+        for page_size, admission, capacity, policy in product(
+            page_sizes, admissions, capacities, policies
+        )
+    ]
+
+
+def sweep(
+    log: RequestLog, settings: list[Setting], *, jobs: int | None = None, tell: Tell | None = None
+) -> list[dict[str, Any]]:
+    """The `answers.summary` of a replay at each setting, in their order.
+
+    jobs: processes, None: one a core; 1: this one. tell: hears how many replays are done.
+    """
+    jobs = min(jobs or os.cpu_count() or 1, len(settings))
+    found = []
+    for done, answer in enumerate(_answers(log, settings, jobs), start=1):
+        found.append(answer)
+        if tell is not None:
+            tell(done)
+    return found
+
+
+def _answers(log: RequestLog, settings: list[Setting], jobs: int) -> Iterator[dict[str, Any]]:
+    if jobs <= 1:
+        yield from (_answer(log, setting) for setting in settings)
+        return
+    # Not forked: the tokenizer's threads do not survive that.
+    with ProcessPoolExecutor(jobs, mp_context=get_context("spawn")) as pool:
+        yield from pool.map(_answer, [log] * len(settings), settings)
+
+
+def _answer(log: RequestLog, setting: Setting) -> dict[str, Any]:
+    return summary(replay(log, setting))

@@ -1,0 +1,193 @@
+"""Made-up workloads of known structure, for those who have no log at hand.
+
+    chat         a few system prompts; each turn sends the whole dialogue so far
+    few-shot     tasks, each with its examples at the front of every question
+    agents       one system prompt with tools; each step appends an answer and what a tool said;
+                 every fourth agent lists the tools in an order of its own
+    tree-search  one problem a session, whose partial solutions are extended level by level
+    retrieval    instructions, documents by relevance, the question last
+
+Lengths are drawn around typical ones, arrivals are a Poisson process; all from one seed. Tokens are
+drawn at random, so that what is shared is shared by construction and nothing else is.
+"""
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+
+from radixkv.arguments import at_least
+from radixkv.errors import InvalidArgumentError
+from radixkv.lab.packed import write_packed
+from radixkv.lab.requests import ListedLog, Request
+from radixkv.tree.tokens import Int32Array
+
+VOCABULARY = 50_000
+_SESSIONS_A_SECOND = 0.5
+_SECONDS_A_TURN = 8.0
+
+
+@dataclass(frozen=True, slots=True)
+class Turn:
+    """What a session sends, and what it is answered."""
+
+    prompt: Int32Array
+    output: Int32Array
+
+
+Session: TypeAlias = Iterator[Turn]
+
+
+class Writer:
+    """Draws texts; the same seed draws the same."""
+
+    def __init__(self, seed: int) -> None:
+        self.rng = np.random.default_rng(seed)
+
+    def text(self, mean: float) -> Int32Array:
+        """Fresh tokens, around `mean` of them, at least one."""
+        length = max(1, int(self.rng.gamma(4, mean / 4)))
+        return self.rng.integers(0, VOCABULARY, length, dtype=np.int32)
+
+    def texts(self, count: int, mean: float) -> list[Int32Array]:
+        return [self.text(mean) for _ in range(count)]
+
+    def favourite(self, texts: list[Int32Array]) -> Int32Array:
+        """One of them, the first ones more often than the last ones (Zipf)."""
+        weights = 1 / np.arange(1, len(texts) + 1)
+        return texts[self.rng.choice(len(texts), p=weights / weights.sum())]
+
+
+def chat(writer: Writer) -> Iterator[Session]:
+    systems = writer.texts(4, 600)
+
+    def session() -> Session:
+        dialogue = writer.favourite(systems)
+        for _ in range(writer.rng.geometric(0.25)):
+            dialogue = np.concatenate([dialogue, writer.text(60)])
+            answer = writer.text(180)
+            yield Turn(dialogue, answer)
+            dialogue = np.concatenate([dialogue, answer])
+
+    while True:
+        yield session()
+
+
+def few_shot(writer: Writer) -> Iterator[Session]:
+    tasks = writer.texts(20, 1200)
+
+    def session() -> Session:
+        examples = writer.favourite(tasks)
+        for _ in range(50):
+            yield Turn(np.concatenate([examples, writer.text(70)]), writer.text(100))
+
+    while True:
+        yield session()
+
+
+def agents(writer: Writer) -> Iterator[Session]:
+    instructions, tools = writer.text(400), writer.texts(12, 90)
+
+    def session(number: int) -> Session:
+        listed = tools if number % 4 else [tools[at] for at in writer.rng.permutation(len(tools))]
+        history = np.concatenate([instructions, *listed, writer.text(150)])
+        for _ in range(writer.rng.integers(5, 25)):
+            step = writer.text(90)
+            yield Turn(history, step)
+            history = np.concatenate([history, step, writer.text(350)])
+
+    number = 0
+    while True:
+        yield session(number)
+        number += 1
+
+
+def tree_search(writer: Writer) -> Iterator[Session]:
+    instructions = writer.text(300)
+
+    def session() -> Session:
+        level = [np.concatenate([instructions, writer.text(120)])]
+        for _ in range(4):
+            grown = []
+            for prompt in level:
+                thoughts = writer.texts(3, 60)
+                yield Turn(prompt, thoughts[0])
+                grown += [np.concatenate([prompt, thought]) for thought in thoughts]
+            level = grown[:: max(1, len(grown) // 5)]  # the best ones
+
+    while True:
+        yield session()
+
+
+def retrieval(writer: Writer) -> Iterator[Session]:
+    instructions, documents = writer.text(200), writer.texts(300, 350)
+
+    def session() -> Session:
+        found = [writer.favourite(documents) for _ in range(4)]
+        yield Turn(np.concatenate([instructions, *found, writer.text(40)]), writer.text(150))
+
+    while True:
+        yield session()
+
+
+WORKLOADS: dict[str, Callable[[Writer], Iterator[Session]]] = {
+    "chat": chat,
+    "few-shot": few_shot,
+    "agents": agents,
+    "tree-search": tree_search,
+    "retrieval": retrieval,
+}
+
+
+def generate(name: str, *, requests: int, seed: int = 0) -> ListedLog:
+    """`requests` requests of the workload, by time. Raises InvalidArgumentError.
+
+    >>> generate("few-shot", requests=3, seed=7).lengths.tolist()
+    [1088, 1183, 1102]
+    """
+    if name not in WORKLOADS:
+        raise InvalidArgumentError(
+            f"workload is {name!r}; it takes one of {', '.join(WORKLOADS)}", workload=name
+        )
+    at_least(1, requests=requests)
+    writer = Writer(at_least(0, seed=seed))
+    drawn = sorted(_timed(WORKLOADS[name](writer), writer, requests), key=lambda turn: turn[0])
+    counts: dict[str, int] = {}
+    made = []
+    for id, (ts, session, turn) in enumerate(drawn):
+        number = counts[session] = counts.get(session, -1) + 1
+        made.append(Request(id, session, number, ts, turn.prompt, (turn.output,)))
+    return ListedLog(made)
+
+
+def save(log: ListedLog, path: Path) -> None:
+    """Write it as a log of token ids, packed as the file's name says (.xz, .gz, .zst)."""
+    write_packed(path, map(_line, log))
+
+
+def _timed(
+    sessions: Iterator[Session], writer: Writer, requests: int
+) -> Iterator[tuple[float, str, Turn]]:
+    left, start = requests, 0.0
+    for number, session in enumerate(sessions):
+        start += writer.rng.exponential(1 / _SESSIONS_A_SECOND)
+        ts = start
+        for turn in session:
+            yield round(ts, 3), f"session {number}", turn
+            ts += writer.rng.exponential(_SECONDS_A_TURN)
+            left -= 1
+            if not left:
+                return
+
+
+def _line(request: Request) -> bytes:
+    row = {
+        "session": request.session,
+        "ts": request.ts,
+        "prompt": request.token_ids.tolist(),
+        "outputs": [output.tolist() for output in request.outputs],
+    }
+    return json.dumps(row).encode() + b"\n"

@@ -1,0 +1,163 @@
+"""`radixkv lab` in this process."""
+
+import json
+
+import pytest
+from typer.testing import CliRunner
+
+from radixkv.cli import app
+
+ROWS = [
+    {"prompt": "abcdefgh", "session": "u", "meta": {"who": "x"}, "outputs": ["ij"], "ts": 3},
+    {"prompt": "abcdxxxx", "session": "v", "meta": {"who": "y"}, "ts": 2},
+    {"prompt": "abcdefghijkl", "session": "u", "meta": {"who": "x"}, "ts": 4},
+]
+
+
+@pytest.fixture
+def log(tmp_path):
+    path = tmp_path / "log.jsonl"
+    path.write_text("\n".join(map(json.dumps, ROWS)))
+    return path
+
+
+@pytest.fixture
+def lab(log):
+    """`radixkv lab COMMAND` on the log, by bytes."""
+
+    def invoke(command, *options):
+        return CliRunner().invoke(
+            app, ["lab", command, str(log), "--tokenizer", "bytes", *map(str, options)]
+        )
+
+    return invoke
+
+
+def answer(result):
+    assert result.exit_code == 0, result.output
+    return json.loads(result.stdout)
+
+
+def test_replay(lab):
+    found = answer(lab("replay", "--json"))
+    assert found["hit_rate"] == 12 / 28
+    assert (found["requests"], found["prompt_tokens"], found["cached_tokens"]) == (3, 28, 12)
+    assert found["infinite_hit_rate"] == found["hit_rate"]
+    assert (found["log"]["format"], found["log"]["order"]) == ("text", "file")
+    assert found["by_session"]["sessions"] == 2
+    assert len(found["over_time"]) == 3
+
+
+def test_replay_with_every_option(lab):
+    found = answer(
+        lab("replay", "--page-size", 2, "--capacity", 8, "--policy", "fifo", "--order", "time",
+            "--outputs", "--in-flight", 2, "--admission", "longest-match", "--namespace",
+            "meta.who", "--session", "meta.who", "--model", "llama-3.1-8b", "--json")
+    )  # fmt: skip
+    assert found["setting"] | {"admission": None} == {
+        "page_size": 2, "capacity": 8, "policy": "fifo", "outputs": True, "in_flight": 2,
+        "admission": None, "core": None,
+    }  # fmt: skip
+    assert found["infinite_hit_rate"] >= found["hit_rate"]
+    assert [part["name"] for part in found["by_namespace"]] == ["y", "x"]
+    assert found["prefill"]["saved_flops"] > 0
+
+
+def test_replay_for_people(lab):
+    shown = lab(
+        "replay", "--capacity", 16, "--model", "qwen2.5-7b", "--namespace", "meta.who"
+    ).stdout
+    for expected in ("hit rate", "with an infinite cache", "over time", "by namespace", "prefill"):
+        assert expected in shown
+
+
+def test_outputs(lab):
+    assert answer(lab("replay", "--outputs", "--json"))["cached_tokens"] == 14
+
+
+def test_sweep(lab):
+    found = answer(
+        lab("sweep", "--capacities", "4,inf", "--policies", "lru,mru", "--jobs", 1, "--json")
+    )
+    assert [(each["setting"]["capacity"], each["setting"]["policy"]) for each in found] == [
+        (4, "lru"), (4, "mru"), (None, "lru"), (None, "mru")
+    ]  # fmt: skip
+    assert found[2]["hit_rate"] == 12 / 28
+
+
+def test_sweep_for_people(lab):
+    shown = lab("sweep", "--page-sizes", "1,4", "--admissions", "arrival,longest-match",
+                "--capacities", "8,inf", "--jobs", 1).stdout  # fmt: skip
+    assert "infinite" in shown
+    assert "lru, page 4, by longest-match" in shown
+
+
+def test_explain(lab):
+    found = answer(lab("explain", "--json"))
+    assert found["prompt_tokens"] - found["computed_tokens"] == 12
+    assert sum(found["causes"].values()) == found["computed_tokens"]
+    assert found["findings"][0]["cause"] in found["causes"]
+
+
+def test_explain_for_people(lab):
+    shown = lab("explain", "--most", 2).stdout
+    assert "16 of 28 prompt tokens were computed" in shown
+    assert "begins otherwise than any request before" in shown
+    assert "\n1. 8 tokens" in shown
+    assert "\n3. " not in shown
+
+
+def test_generate(tmp_path):
+    out = tmp_path / "made.jsonl.xz"
+    how = ["lab", "generate", "chat", str(out), "--requests", "9"]
+    assert answer(CliRunner().invoke(app, [*how, "--json"]))["requests"] == 9
+    found = CliRunner().invoke(app, ["lab", "replay", str(out), "--json"])
+    assert answer(found)["requests"] == 9
+    assert "prompt_tokens" in CliRunner().invoke(app, how).stdout
+
+
+def test_a_bad_line_is_told_in_one_line(lab, log):
+    with log.open("a") as file:
+        file.write('\n{"prompt": 7}\n')
+    told = lab("replay", "--json")
+    assert told.exit_code == 2
+    assert told.stderr.strip() == (
+        f"radixkv: {log}, line 4: prompt is 7; it takes text that is not empty"
+    )
+    assert told.stdout == ""
+    skipped = lab("replay", "--skip-bad", "--json")
+    assert "left out 1 bad lines, first line 4: prompt is 7" in skipped.stderr
+    assert answer(skipped)["log"]["skipped"] == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--order", "random"], "order is 'random'; it takes file, time or interleave-N"),
+        (["--policy", "lucky"], "policy is 'lucky'; it takes one of lru"),
+        (["--admission", "vip"], "admission is 'vip'; it takes one of arrival"),
+        (["--format", "xml"], "format is 'xml'"),
+        (["--model", "none"], "model 'none' is none of"),
+        (["--page-size", "0"], "page_size is 0"),
+    ],
+)
+def test_a_wrong_option_is_told_in_one_line(lab, options, message):
+    told = lab("replay", *options)
+    assert (told.exit_code, told.stdout) == (2, "")
+    assert told.stderr.startswith("radixkv: ")
+    assert message in told.stderr
+
+
+@pytest.mark.parametrize("wrong", [["--capacities", "4k"], ["--page-sizes", "1,x"]])
+def test_a_list_that_is_none(lab, wrong):
+    told = lab("sweep", *wrong)
+    assert told.exit_code == 2
+    assert "is no number" in told.stderr
+
+
+def test_an_empty_file(tmp_path):
+    empty = tmp_path / "empty.jsonl"
+    empty.touch()
+    told = CliRunner().invoke(app, ["lab", "replay", str(empty), "--json"])
+    assert told.exit_code == 2
+    assert "it has no line with any of prompt" in told.stderr
