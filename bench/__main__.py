@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-BENCHMARKS = ("equality", "soak", "tree", "growth", "lab", "adaptive", "curve")
+BENCHMARKS = ("equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve")
 
 
 def main() -> None:

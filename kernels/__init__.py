@@ -1,4 +1,4 @@
-"""Native code: `tree/` (C++, built as `radixkv.kernels._core`) and `gpu/`.
+"""Native code: `tree/` and `router/` (C++, built as `_core` and `_router`) and `gpu/`.
 
-The package works without any of it; `radixkv.tree` chooses the core.
+The package works without any of it; `radixkv.tree` and `radixkv.router` choose their core.
 """

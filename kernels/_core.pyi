@@ -13,8 +13,9 @@ from radixkv.tree.steps import Admission, Publication
 from radixkv.tree.steps import Ledger as LedgerProtocol
 from radixkv.tree.tokens import Int32Array, TokenIds
 
-def read_list(ids: object) -> Int32Array | None:
-    """The ids of a list or tuple; None where one is no token id, or where it is neither."""
+def read_ids(ids: object) -> Int32Array | None:
+    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
+    id, or for all else."""
 
 class Handle(ContractHandle): ...
 

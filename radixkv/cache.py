@@ -423,6 +423,10 @@ class PrefixCache(RequestLife):
             raise InvalidNamespaceError(f"namespace is {namespace!r}; it takes a Namespace")
         return namespace.weight_version in (0, self.weight_version)
 
+    def present(self, namespace: Namespace) -> Namespace:
+        """The namespace as it is stored: weight version 0 stands for the present weights."""
+        return self._now(namespace) if self._is_present(namespace) else namespace
+
     def _now(self, namespace: Namespace) -> Namespace:
         if namespace.weight_version == self.weight_version:
             return namespace

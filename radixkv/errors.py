@@ -27,6 +27,7 @@
     ├── HistoryLostError                        events from before what the log keeps
     │   ├── RevisionInFutureError               events from after what has happened
     │   └── WatcherTooSlowError                 a watcher fell further behind than is kept for it
+    ├── NoWorkersError                          a router has no worker that may be picked
     ├── CoreUnavailableError                    the native core was asked for and is not built
     ├── BackendUnavailableError                 a package or device is missing for what was asked
     └── ServiceError                            what a radixkv service answered
@@ -210,6 +211,12 @@ class WatcherTooSlowError(HistoryLostError):
     """The watcher reads slower than the cache changes; resume after `last_revision`."""
 
     reason = "WATCHER_TOO_SLOW"
+
+
+class NoWorkersError(RadixKVError):
+    """The router knows no worker, or the caller allows none."""
+
+    reason = "NO_WORKERS"
 
 
 class CoreUnavailableError(RadixKVError):

@@ -124,6 +124,8 @@ class RequestLife:
                 return None
             request.table[request.capacity : request.capacity + missing] = slots
             request.capacity += missing
+            if missing == n:
+                return slots
         return request.table[request.length : end].copy()
 
     # ---- sharing and ending ----

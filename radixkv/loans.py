@@ -61,16 +61,15 @@ def _atomic(method: Callable[Concatenate["Loans", P], R]) -> Callable[Concatenat
 
 
 class Loans:
-    """Pins on a cache and slots on loan from it. Thread-safe, as the cache is.
-
-    Borrowers are numbers from 1 on, chosen by whoever lends.
-    """
+    """Pins on a cache and slots on loan from it. Thread-safe, as the cache is."""
 
     def __init__(self, cache: "PrefixCache") -> None:
         self._cache = cache
         self.pins: set[Pin] = set()
         # (num_slots + page_size,) int32: the borrower of each slot.
         self.borrower_of = np.zeros(cache.num_slots + cache.page_size, np.int32)
+        self._unused: list[int] = []  # numbers of borrowers that ended
+        self._last = _NOBODY
 
     # ---- pins ----
 
@@ -106,6 +105,14 @@ class Loans:
             self._cache._ledger.give_back(pin.slots, None)
 
     # ---- slots ----
+
+    @_atomic
+    def new_borrower(self) -> int:
+        """A number that borrows nothing yet; `set_aside` ends it."""
+        if self._unused:
+            return self._unused.pop()
+        self._last += 1
+        return self._last
 
     @_atomic
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
@@ -152,10 +159,16 @@ class Loans:
         return int(np.count_nonzero(self.borrower_of > _NOBODY))
 
     @_atomic
-    def set_aside(self, borrower: int, pins: Sequence[Pin]) -> Aside:
-        """End a borrower: drop its pins, keep its slots from everyone until `free_aside`."""
-        slots = self.slots_of(borrower)
-        self.borrower_of[slots] = _ASIDE
+    def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:
+        """End a borrower: drop its pins, keep its slots from everyone until `free_aside`.
+
+        borrower: None if it had pins alone.
+        """
+        slots = EMPTY
+        if borrower is not None:
+            slots = self.slots_of(borrower)
+            self.borrower_of[slots] = _ASIDE
+            self._unused.append(borrower)
         for pin in pins:
             if pin.handle is not None:
                 self.unpin(pin)

@@ -38,21 +38,22 @@ class Request:
     table: the whole row, reserved and unused positions included.
     """
 
+    content: tuple[ContentSpan, ...] = ()
+    store = True
+    priority = 0
+    state: State = "running"
+    row = -1
+    length = cached_len = shared = capacity = 0
+    handle: Handle | None = None
+    generation = 0  # of the weights and the tree that its K/V belongs to
+    table: Int32Array = EMPTY
+    _tokens: Int32Array = EMPTY
+
     def __init__(self, id: int, pool: ReqToTokenPool, namespace: Namespace) -> None:
         self.id = id
         self.namespace = namespace
-        self.content: tuple[ContentSpan, ...] = ()
-        self.store = True
-        self.priority = 0
-        self.state: State = "running"
         self.numbers = RequestNumbers()
-        self.row = -1
-        self.length = self.cached_len = self.shared = self.capacity = 0
-        self.handle: Handle | None = None
-        self.generation = 0  # of the weights and the tree that its K/V belongs to
-        self.table: Int32Array = EMPTY
         self._pool = pool
-        self._tokens: Int32Array = EMPTY
 
     @property
     def slots(self) -> Int32Array:
@@ -76,7 +77,7 @@ class Request:
         """Know more tokens. Amortised O(1) a token."""
         end = self.length + len(token_ids)
         if end > len(self._tokens):
-            grown = np.empty(max(end, 2 * self.length), np.int32)
+            grown = np.empty(end + end // 4 + 16, np.int32)
             grown[: self.length] = self.token_ids
             self._tokens = grown
         self._tokens[self.length : end] = token_ids

@@ -13,10 +13,36 @@ from bench.peers import workloads
 now = time.perf_counter_ns
 
 
+class Times:
+    """Nanoseconds by operation, and of whole requests with and without the way from a list."""
+
+    def __init__(self) -> None:
+        self.by_op: dict[str, list[int]] = {}
+        self.from_list: list[int] = []
+        self.native: list[int] = []
+        self._all = self._own = 0
+
+    def add(self, op: str, took: int) -> None:
+        self.by_op.setdefault(op, []).append(took)
+        self._all += took
+        self._own += 0 if op == "convert" else took
+
+    def end_request(self) -> None:
+        self.from_list.append(self._all)
+        self.native.append(self._own)
+        self._all = self._own = 0
+
+    def medians(self) -> dict[str, float]:
+        """Microseconds."""
+        named = {**self.by_op, "cycle from list": self.from_list, "cycle": self.native}
+        return {op: statistics.median(ns) / 1e3 for op, ns in named.items() if ns}
+
+
 class Contender:
     """A prefix cache with its own allocator behind the calls of a scheduler."""
 
     native: str  # the input it likes best
+    works: tuple[str, ...] = ("w1", "w2", "w3", "w4", "w4b", "w5", "w5b")  # what it can do
     takes_lists = False  # as they are
     page = 1
 
@@ -76,9 +102,47 @@ class Contender:
         """`n` tokens back to the allocator."""
         raise NotImplementedError
 
+    def cycle(self, times: Times, prompt: list[int], output: list[int]) -> int:
+        """match, lock, (evict,) allocate, insert, unlock; returns the tokens matched."""
+        key = prompt if self.takes_lists else converted(self, times, prompt)
+        t = now()
+        place, matched, slots = self.match(key)
+        times.add("match", now() - t)
+        t = now()
+        locked = self.lock(place)
+        times.add("lock", now() - t)
+        whole = prompt + output if output else prompt
+        fresh = take(self, times, len(whole) - matched)
+        if self.takes_lists:
+            key = whole
+        elif output:
+            t = now()
+            key = self.extend_key(key, output, whole)
+            times.add("convert", now() - t)
+        slots = self.after_lock(slots, fresh)
+        t = now()
+        self.insert_locked(locked, key, slots, matched)
+        times.add("insert", now() - t)
+        t = now()
+        self.unlock(locked)
+        times.add("unlock", now() - t)
+        times.end_request()
+        return matched
+
 
 class Fused(Contender):
     """One that does a whole request's work in two calls of its own."""
+
+    def cycle(self, times: Times, prompt: list[int], output: list[int]) -> int:
+        t = now()
+        admitted, matched = self.admit(prompt, len(output))
+        times.add("admit", now() - t)
+        whole = prompt + output if output else prompt
+        t = now()
+        self.publish(admitted, whole)
+        times.add("publish", now() - t)
+        times.end_request()
+        return matched
 
     def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:
         """match, lock, evict, allocate for the prompt and `extra` tokens; tokens matched."""
@@ -87,61 +151,6 @@ class Fused(Contender):
     def publish(self, admitted: Any, whole: list[int]) -> None:
         """insert, free the duplicates, unlock."""
         raise NotImplementedError
-
-
-class Times:
-    """Nanoseconds by operation, and of whole requests with and without the way from a list."""
-
-    def __init__(self) -> None:
-        self.by_op: dict[str, list[int]] = {}
-        self.from_list: list[int] = []
-        self.native: list[int] = []
-        self._all = self._own = 0
-
-    def add(self, op: str, took: int) -> None:
-        self.by_op.setdefault(op, []).append(took)
-        self._all += took
-        self._own += 0 if op == "convert" else took
-
-    def end_request(self) -> None:
-        self.from_list.append(self._all)
-        self.native.append(self._own)
-        self._all = self._own = 0
-
-    def medians(self) -> dict[str, float]:
-        """Microseconds."""
-        named = {**self.by_op, "cycle from list": self.from_list, "cycle": self.native}
-        return {op: statistics.median(ns) / 1e3 for op, ns in named.items() if ns}
-
-
-def cycle(cache: Contender, times: Times, prompt: list[int], output: list[int]) -> int:
-    """match, lock, (evict,) allocate, insert, unlock; returns the tokens matched."""
-    if isinstance(cache, Fused):
-        return fused_cycle(cache, times, prompt, output)
-    key = prompt if cache.takes_lists else converted(cache, times, prompt)
-    t = now()
-    place, matched, slots = cache.match(key)
-    times.add("match", now() - t)
-    t = now()
-    locked = cache.lock(place)
-    times.add("lock", now() - t)
-    whole = prompt + output if output else prompt
-    fresh = take(cache, times, len(whole) - matched)
-    if cache.takes_lists:
-        key = whole
-    elif output:
-        t = now()
-        key = cache.extend_key(key, output, whole)
-        times.add("convert", now() - t)
-    slots = cache.after_lock(slots, fresh)
-    t = now()
-    cache.insert_locked(locked, key, slots, matched)
-    times.add("insert", now() - t)
-    t = now()
-    cache.unlock(locked)
-    times.add("unlock", now() - t)
-    times.end_request()
-    return matched
 
 
 def converted(cache: Contender, times: Times, prompt: list[int]) -> Any:
@@ -163,25 +172,13 @@ def take(cache: Contender, times: Times, needed: int) -> Any:
     return fresh
 
 
-def fused_cycle(cache: Fused, times: Times, prompt: list[int], output: list[int]) -> int:
-    t = now()
-    admitted, matched = cache.admit(prompt, len(output))
-    times.add("admit", now() - t)
-    whole = prompt + output if output else prompt
-    t = now()
-    cache.publish(admitted, whole)
-    times.add("publish", now() - t)
-    times.end_request()
-    return matched
-
-
 def run_stream(make: type[Contender], work: str, most_s: float) -> dict[str, Any]:
     """A whole stream, or as much of it as fits in `most_s`."""
     cache, times = make(workloads.STREAMS[work].slots), Times()
     hit = total = 0
     end = time.monotonic() + most_s
     for prompt, output in workloads.turns(work):
-        hit += cycle(cache, times, prompt, output)
+        hit += cache.cycle(times, prompt, output)
         total += len(prompt)
         if time.monotonic() > end:
             break

@@ -5,8 +5,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from bench.peers import workloads
-from bench.peers.contender import Contender, Fused
-from radixkv import RadixTree
+from bench.peers.contender import Contender, Fused, Times, now
+from radixkv import PrefixCache, RadixTree
 from radixkv.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
 
@@ -77,6 +77,31 @@ class FusedNative(Native, Fused):
     def publish(self, admitted: Any, whole: list[int]) -> None:
         _, handle = self.tree.publish(whole, self.ledger, self.row, held=admitted)
         self.tree.dec_lock_ref(handle)
+
+
+class Cache(Contender):
+    """What an engine embeds: `PrefixCache`, which also keeps requests, rows, events and counts."""
+
+    native = "list, or int32 array"
+    works = ("w1", "w2", "w4")
+
+    def __init__(self, slots: int) -> None:
+        self.cache = PrefixCache(slots, max_context_len=workloads.LONG)
+
+    def cycle(self, times: Times, prompt: list[int], output: list[int]) -> int:
+        t = now()
+        request = self.cache.admit(prompt)
+        times.add("admit", now() - t)
+        assert request is not None
+        if output:
+            t = now()
+            self.cache.extend(request, output)
+            times.add("extend", now() - t)
+        t = now()
+        self.cache.finish(request)
+        times.add("finish", now() - t)
+        times.end_request()
+        return request.cached_len
 
 
 class Python(Native):

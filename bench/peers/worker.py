@@ -19,7 +19,7 @@ def contender(name: str) -> Callable[[str, float], dict[str, Any]]:
     from bench.peers.contender import RUNS
 
     kind = _kind(name)
-    return lambda work, most_s: RUNS[work](kind, work, most_s)
+    return lambda work, most_s: RUNS[work](kind, work, most_s) if work in kind.works else {}
 
 
 def _kind(name: str) -> Any:
@@ -29,6 +29,7 @@ def _kind(name: str) -> Any:
         return {
             "radixkv": ours.Native,
             "radixkv fused": ours.FusedNative,
+            "radixkv cache": ours.Cache,
             "radixkv python": ours.Python,
         }[name]
     from bench.peers import sglang

@@ -108,7 +108,7 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
-    module.def("read_list", &read_list, "ids"_a.none());
+    module.def("read_ids", &read_ids, "ids"_a.none());
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

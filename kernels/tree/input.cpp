@@ -43,13 +43,29 @@ ArrayView<Int> Buffer::view() const {
     return {items, size / sizeof(Int)};
 }
 
-nb::object read_list(nb::handle ids) {
-    auto list = view_list(ids);
-    if (!list || !fits(list.size)) return nb::none();
+namespace {
+
+template <class Key>
+nb::object copy_ids(const Key& key) {
     int32_t* out;
-    nb::object array = new_array(list.size, out);
-    ListKey key{list.items, static_cast<uint32_t>(list.size)};
+    nb::object array = new_array(key.size, out);
     return key.copy(0, key.size, out) ? array : nb::none();
+}
+
+}  // namespace
+
+nb::object read_ids(nb::handle ids) {
+    if (auto list = view_list(ids)) {
+        if (!fits(list.size)) return nb::none();
+        return copy_ids(ListKey{list.items, static_cast<uint32_t>(list.size)});
+    }
+    if (auto array = view_int32(ids); array && fits(array.size)) {
+        bool is_good = !has_negative(array.items, static_cast<uint32_t>(array.size));
+        return is_good ? nb::borrow(ids) : nb::none();
+    }
+    if (auto array = view_int64(ids); array && fits(array.size))
+        return copy_ids(Int64Key{array.items, static_cast<uint32_t>(array.size)});
+    return nb::none();
 }
 
 nb::object aligned(nb::object array) { return view_int32(array) ? array : array.attr("copy")(); }

@@ -58,9 +58,9 @@ inline ArrayView<PyObject*> view_list(nb::handle ids) {
     return {};
 }
 
-// The ids of a list or tuple as an int32 array; None where one of them is no token id, or where it
-// is neither.
-nb::object read_list(nb::handle ids);
+// The ids of a list, a tuple or an int array as an int32 array, an int32 array itself; None where
+// one of them is no token id, and for all else.
+nb::object read_ids(nb::handle ids);
 
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);

@@ -6,6 +6,8 @@ namespace radixkv {
 
 namespace {
 
+nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+
 // Never freed: objects of Python must not be released after the interpreter is gone.
 Python* looked_up = nullptr;
 
@@ -35,10 +37,14 @@ void import_python() {
         .Publication = steps.attr("Publication"),
         .Stored = contract.attr("Stored"),
         .Trimmed = contract.attr("Trimmed"),
+        .stored_fields = {interned("run"), interned("parent_run"), interned("parent_offset"),
+                          interned("codes"), interned("namespace")},
+        .trimmed_fields = {interned("run"), interned("keep")},
         .Namespace = space.attr("Namespace"),
         .default_namespace = space.attr("DEFAULT"),
         .array_type = nb::module_::import_("array").attr("array"),
         .deque = nb::module_::import_("collections").attr("deque"),
+        .no_slots = tokens.attr("EMPTY"),
         .zeros = nb::module_::import_("numpy").attr("zeros"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),

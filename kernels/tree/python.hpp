@@ -4,6 +4,7 @@
 #include <nanobind/nanobind.h>
 #include <nanobind/stl/string.h>
 
+#include <array>
 #include <string>
 
 namespace radixkv {
@@ -14,8 +15,10 @@ struct Python {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;
     nb::object Admission, InsertResult, MatchResult, NodeInfo, Publication, Stored, Trimmed;
+    std::array<nb::object, 5> stored_fields;  // their names
+    std::array<nb::object, 2> trimmed_fields;
     nb::object Namespace, default_namespace;
-    nb::object array_type, deque, zeros;
+    nb::object array_type, deque, no_slots, zeros;
     nb::object ContentTable, count_codes, hash_space;
     nb::object asarray, as_int, at_least, as_slots, as_token_ids, check_namespace, check_pool_shape,
         check_range, get_policy;

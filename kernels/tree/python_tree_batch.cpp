@@ -27,8 +27,10 @@ class Prompts {
   private:
     void add(size_t i) {
         nb::object& owner = owners_[i];
-        nb::object read = read_list(owner);
-        if (!read.is_none()) owner = std::move(read);
+        if (view_list(owner)) {
+            nb::object read = read_ids(owner);
+            if (!read.is_none()) owner = std::move(read);
+        }
         buffers_.emplace_back(owner);
         if (buffers_.back().is_readable() &&
             buffers_.back().read([](const auto& key) { return key.is_good(0); }))

@@ -9,14 +9,14 @@ using namespace nb::literals;
 namespace {
 
 // An instance of a frozen dataclass with slots, without its constructor written in Python.
-nb::object frozen(const nb::object& type,
-                  std::initializer_list<std::pair<const char*, nb::object>> fields) {
+template <size_t N>
+nb::object frozen(const nb::object& type, const std::array<nb::object, N>& names,
+                  const std::array<nb::object, N>& values) {
     auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
     nb::object instance = nb::steal(of->tp_alloc(of, 0));
     if (!instance) throw nb::python_error();
-    for (const auto& [name, value] : fields) {
-        nb::object key = nb::steal(PyUnicode_InternFromString(name));
-        if (PyObject_GenericSetAttr(instance.ptr(), key.ptr(), value.ptr()) < 0)
+    for (size_t i = 0; i < N; ++i) {
+        if (PyObject_GenericSetAttr(instance.ptr(), names[i].ptr(), values[i].ptr()) < 0)
             throw nb::python_error();
     }
     return instance;
@@ -82,10 +82,11 @@ nb::object PythonTree::insert(nb::handle ids, nb::handle slots, nb::handle space
         check_counts(size - from, own.size());
     }
     nb::object codes = encode(ids, content, true);
-    nb::object found;
+    nb::object found = python().no_slots;
     Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
         Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
         return insert_key(root, key, how, [&](const Descent& descent) {
+            if (descent.length == from) return;
             int32_t* out;
             found = new_array(descent.length - from, out);
             tree_.copy_slots(descent.partial, from, descent.length, out);
@@ -169,16 +170,15 @@ nb::list PythonTree::take_changes() {
     taken.swap(changes_);
     nb::list changes;
     for (Change& change : taken) {
-        if (!change.codes) {
-            changes.append(frozen(python().Trimmed, {{"run", nb::cast(change.run)},
-                                                     {"keep", nb::cast(change.keep)}}));
-            continue;
+        if (change.codes) {
+            changes.append(frozen<5>(
+                python().Stored, python().stored_fields,
+                {nb::cast(change.run), nb::cast(change.parent_run), nb::cast(change.parent_offset),
+                 std::move(change.codes), std::move(change.space)}));
+        } else {
+            changes.append(frozen<2>(python().Trimmed, python().trimmed_fields,
+                                     {nb::cast(change.run), nb::cast(change.keep)}));
         }
-        changes.append(frozen(python().Stored, {{"run", nb::cast(change.run)},
-                                                {"parent_run", nb::cast(change.parent_run)},
-                                                {"parent_offset", nb::cast(change.parent_offset)},
-                                                {"codes", change.codes},
-                                                {"namespace", change.space}}));
     }
     return changes;
 }

@@ -1,9 +1,10 @@
 """What a step of attention is asked for, and what every backend answers."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,11 +22,15 @@ class AttentionBatch:
                                                   <--- query_lens[i] ---->
 
     A new token sees its whole context and the new tokens up to itself.
-    rows: one (context length,) int32 array a request. query_lens: 1 or more each.
+    rows: one (context length,) int32 array a request; rows that share a slot share all before it.
+    query_lens: 1 or more each. names: a name equal to the last step's at the same place promises
+    that the row is that step's row, or that row with slots added; what is on a device already is
+    not sent again. None promises nothing.
     """
 
     rows: Sequence[NDArray[np.int32]]
     query_lens: Sequence[int]
+    names: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
         if not len(self.rows) == len(self.query_lens) > 0:
@@ -44,6 +49,11 @@ class AttentionBatch:
                     query_len=query_len,
                     context_len=len(row),
                 )
+
+    @cached_property
+    def is_decode(self) -> bool:
+        """Whether every request has one new token."""
+        return self.num_tokens == len(self.query_lens)
 
     @cached_property
     def num_tokens(self) -> int:
@@ -78,7 +88,11 @@ class AttentionBackend(ABC):
 
     Once a step `plan(batch)`; then, layer by layer, `write` the new keys and values and `run` the
     queries. One backend serves one step at a time and is not thread-safe.
+
+    captures: whether `write` and `run` can be captured in a CUDA graph, see `DeviceAttention`.
     """
+
+    captures: ClassVar[bool] = False
 
     def __init__(self, pool: MHATokenToKVPool) -> None:
         self.pool = pool
@@ -101,12 +115,27 @@ class AttentionBackend(ABC):
         self.pool.write(layer, self._out_cache_loc, k, v)
 
     @abstractmethod
-    def run(self, q: Tensor, layer: int, *, sm_scale: float | None = None) -> Tensor:
+    def run(
+        self,
+        q: Tensor,
+        layer: int,
+        *,
+        sm_scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
         """Attention of the planned new tokens over their contexts, themselves included.
 
         q, result: (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query
         head h reads KV head h // (q_heads // kv_heads). sm_scale: head_dim ** -0.5 if None.
+        window: tokens that a token sees, itself included. softcap: scores are softcap *
+        tanh(score / softcap). sinks: (q_heads,), a score each that takes part in the softmax and
+        has no value.
         """
+
+    def _scale(self, sm_scale: float | None) -> float:
+        return self.pool.head_dim**-0.5 if sm_scale is None else sm_scale
 
     def _planned(self) -> AttentionBatch:
         if self.batch is None:
@@ -114,11 +143,15 @@ class AttentionBackend(ABC):
         return self.batch
 
     def _check_query(self, q: Tensor) -> None:
-        planned, pool = self._planned(), self.pool
+        self._planned()
+        tokens, pool = self._expected_tokens(), self.pool
         heads = q.shape[1] if q.ndim == 3 else 0
-        if q.shape != (planned.num_tokens, heads, pool.head_dim) or heads % pool.kv_heads:
+        if q.shape != (tokens, heads, pool.head_dim) or heads % pool.kv_heads:
             raise InvalidArgumentError(
-                f"q has shape {tuple(q.shape)}; this plan takes ({planned.num_tokens}, a multiple "
+                f"q has shape {tuple(q.shape)}; this plan takes ({tokens}, a multiple "
                 f"of {pool.kv_heads}, {pool.head_dim})",
                 shape=tuple(q.shape),
             )
+
+    def _expected_tokens(self) -> int:
+        return self._planned().num_tokens

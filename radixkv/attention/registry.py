@@ -1,12 +1,13 @@
 """Attention backends by name, each loaded when it is first asked for."""
 
 from collections.abc import Callable
+from typing import Any
 
 from radixkv.attention.base import AttentionBackend
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
-BackendLoader = Callable[[], Callable[[MHATokenToKVPool], AttentionBackend]]
+BackendLoader = Callable[[], Callable[..., AttentionBackend]]
 
 
 def register_backend(name: str, load: BackendLoader) -> None:
@@ -18,8 +19,8 @@ def register_backend(name: str, load: BackendLoader) -> None:
     _LOADERS[name] = load
 
 
-def get_backend(name: str, pool: MHATokenToKVPool) -> AttentionBackend:
-    """A new backend over `pool`.
+def get_backend(name: str, pool: MHATokenToKVPool, **options: Any) -> AttentionBackend:
+    """A new backend over `pool`; `options` are those of its class.
 
     Raises InvalidArgumentError for a name nobody registered and BackendUnavailableError where what
     the backend needs is missing.
@@ -29,7 +30,7 @@ def get_backend(name: str, pool: MHATokenToKVPool) -> AttentionBackend:
             f"attention backend is {name!r}; it takes one of {', '.join(sorted(_LOADERS))}",
             backend=name,
         )
-    return _load(name)(pool)
+    return _load(name)(pool, **options)
 
 
 def backend_status() -> dict[str, str | None]:
@@ -37,7 +38,7 @@ def backend_status() -> dict[str, str | None]:
     return {name: _reason(name) for name in sorted(_LOADERS)}
 
 
-def _load(name: str) -> Callable[[MHATokenToKVPool], AttentionBackend]:
+def _load(name: str) -> Callable[..., AttentionBackend]:
     try:
         return _LOADERS[name]()
     except ImportError as error:
@@ -62,4 +63,32 @@ def _reference() -> type[AttentionBackend]:
     return ReferenceAttention
 
 
-_LOADERS: dict[str, BackendLoader] = {"reference": _reference}
+def _fa3() -> type[AttentionBackend]:
+    from radixkv.attention.fa3 import FA3Attention, check_card
+
+    check_card()
+    return FA3Attention
+
+
+def _triton() -> type[AttentionBackend]:
+    from radixkv.attention.device import check_device
+    from radixkv.attention.paged import TritonAttention
+
+    check_device("triton")
+    return TritonAttention
+
+
+def _tree() -> type[AttentionBackend]:
+    from radixkv.attention.device import check_device
+    from radixkv.attention.tree import TreeAttention
+
+    check_device("tree")
+    return TreeAttention
+
+
+_LOADERS: dict[str, BackendLoader] = {
+    "fa3": _fa3,
+    "reference": _reference,
+    "tree": _tree,
+    "triton": _triton,
+}

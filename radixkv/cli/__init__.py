@@ -11,10 +11,15 @@ import radixkv
 from radixkv.cli.demo import demo
 from radixkv.cli.doctor import doctor
 from radixkv.cli.lab import lab
+from radixkv.cli.lease import lease
 from radixkv.cli.match import match
+from radixkv.cli.operate import check, clear, evict
 from radixkv.cli.plan import plan
+from radixkv.cli.route import route
 from radixkv.cli.serve import serve
 from radixkv.cli.stats import stats
+from radixkv.cli.top import top
+from radixkv.cli.watch import watch
 from radixkv.errors import InvalidArgumentError, RadixKVError
 
 
@@ -36,9 +41,11 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
-for command in (serve, match, stats, plan, demo, doctor):
+COMMANDS = (serve, route, match, stats, watch, top, evict, clear, check, plan, demo, doctor)
+for command in COMMANDS:
     app.command()(command)
 app.add_typer(lab, name="lab")
+app.add_typer(lease, name="lease")
 
 
 def _print_version(wanted: bool) -> None:

@@ -5,6 +5,7 @@ import typer
 from radixkv.cli.lab_explain import lab_explain
 from radixkv.cli.lab_generate import lab_generate
 from radixkv.cli.lab_replay import lab_replay
+from radixkv.cli.lab_report import lab_report
 from radixkv.cli.lab_sweep import lab_sweep
 
 lab = typer.Typer(
@@ -15,6 +16,7 @@ commands = {
     "replay": lab_replay,
     "sweep": lab_sweep,
     "explain": lab_explain,
+    "report": lab_report,
     "generate": lab_generate,
 }
 for name, command in commands.items():

@@ -67,27 +67,29 @@ def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
 
 
 def _told(at: int, found: "Finding", computed: int) -> Text:
-    before = "   …" + _shown(found.before)[-_WIDTH // 2 :]
+    from radixkv.lab.findings import on_one_line
+
+    before = "   …" + on_one_line(found.before)[-_WIDTH // 2 :] + _MARK
+    here, there = (on_one_line(text)[:_WIDTH] + "…\n" for text in (found.here, found.there))
     ago = "" if found.requests_ago is None else f", a median {found.requests_ago:g} requests ago"
     text = Text.assemble(
         (f"\n{at}. {found.tokens:,} tokens ({found.tokens / computed:.1%})", "bold"),
         f" in {found.requests:,} request{'s' * (found.requests > 1)}: {found.what}{ago}\n",
         f"   such as request {found.request}, tokens {found.start:,} to {found.end:,}",
         f" (see request {found.other})\n" if found.other is not None else "\n",
-        (before + _MARK, "dim"),
-        (_shown(found.here)[:_WIDTH] + "…\n", "yellow"),
+        (before, "dim"),
+        (here, "yellow"),
     )
     if found.there:
-        text.append(
-            "   there ".ljust(len(before + _MARK)) + _shown(found.there)[:_WIDTH] + "…\n", "cyan"
-        )
-    if found.movable_tokens and found.advice:
-        text.append(f"   about {found.movable_tokens:,} tokens stand further back there: ", "green")
-    elif found.advice:
-        text.append("   what would help: ", "green")
-    return text.append(found.advice + "\n" if found.advice else "", "green")
+        text.append("   there ".ljust(len(before)) + there, "cyan")
+    return text.append(_advice(found), "green")
 
 
-def _shown(text: str) -> str:
-    """On one line."""
-    return text.replace("\n", "⏎").replace("\t", "⇥")
+def _advice(found: "Finding") -> str:
+    if not found.advice:
+        return ""
+    if found.movable_tokens:
+        start = f"about {found.movable_tokens:,} tokens stand further back there"
+    else:
+        start = "what would help"
+    return f"   {start}: {found.advice}\n"

@@ -92,9 +92,11 @@ def _parts(title: str, parts: list[Any]) -> Table:
     table = Table("", title=title, title_justify="left")
     for column in ("requests", "prompt tokens", "computed", "hit rate", ""):
         table.add_column(column, justify="left" if not column else "right")
+    begun = parts[0].start_s if parts else None
     for part in parts:
+        since = "" if part.start_s is None else f", {part.start_s - begun:,.0f} s"
         table.add_row(
-            part.name,
+            part.name + since,
             f"{part.requests:,}",
             f"{part.prompt_tokens:,}",
             f"{part.prompt_tokens - part.cached_tokens:,}",

@@ -1,5 +1,6 @@
-"""`radixkv serve`: a real model at work, and a server that tells what its cache holds."""
+"""`radixkv serve`: a real model at work, or none, and a server for what its cache holds."""
 
+import signal
 import sys
 from pathlib import Path
 from queue import SimpleQueue
@@ -8,8 +9,21 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 import typer
 
 from radixkv.cli.prompts import Inbox, feed, open_prompts
+from radixkv.cli.server_options import (
+    DrainDelay,
+    Insecure,
+    Listen,
+    LogJson,
+    Metrics,
+    ServerOptions,
+    Tenants,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Tokens,
+    Tracing,
+)
 from radixkv.cli.show import Json, model_packages
-from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
@@ -23,7 +37,10 @@ SMOLLM2 = "smollm2"
 def serve(
     model: Annotated[
         str | None,
-        typer.Option(help=f"Hugging Face folder, GGUF file, or {SMOLLM2} for the packaged model."),
+        typer.Option(
+            help=f"Hugging Face folder, GGUF file, or {SMOLLM2} for the packaged model; without "
+            "one, engines elsewhere own the pool and name it with their leases."
+        ),
     ] = None,
     prompts: Annotated[
         Path | None,
@@ -31,12 +48,17 @@ def serve(
             help='Prompts, a line each, or JSON lines with "prompt"; else standard input.'
         ),
     ] = None,
-    listen: Annotated[
-        str | None, typer.Option(help="Where to listen: host:port or unix:/path.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow an address that other machines can reach.")
-    ] = False,
+    listen: Listen = None,
+    insecure: Insecure = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tokens: Tokens = None,
+    metrics: Metrics = None,
+    tenants: Tenants = None,
+    tracing: Tracing = False,
+    log_json: LogJson = False,
+    drain_delay: DrainDelay = 0.0,
     slots: Annotated[int, typer.Option(help="Slots of the KV pool.")] = 8192,
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
@@ -55,22 +77,24 @@ def serve(
 ) -> None:
     """Run a model on prompts, with a server beside it that tells what its cache holds.
 
+    Without a model the server alone: engines elsewhere take leases, slots and prefixes from it.
+
     Answers go to standard output, everything else to standard error.
 
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
     """
-    if model is None:
-        raise InvalidArgumentError(
-            f"--model is missing: give a model's folder, a GGUF file or {SMOLLM2}; a server alone "
-            "needs leases, which are not there yet"
-        )
     from radixkv.cache import PrefixCache
-    from radixkv.service import CacheServer
-    from radixkv.service.limits import DEFAULT_ADDRESS
 
     # A model takes a while to load: what is wrong with the rest is told before.
     cache = PrefixCache(slots, page_size=page_size, policy=policy, max_requests=max_batch)
-    server = CacheServer(cache, listen or DEFAULT_ADDRESS, insecure=insecure)
+    options = ServerOptions(
+        *(listen, insecure, tls_cert, tls_key, tls_ca, tokens),
+        *(metrics, tenants, tracing, log_json, drain_delay),
+    )
+    server = options.server(cache, alone=model is None)
+    if model is None:
+        _serve_alone(server, grace)
+        return
     lines = open_prompts(prompts)
     generator, tokenizer = _load(model, cache, max_batch)
     from radixkv.cli.answering import Answering
@@ -81,12 +105,34 @@ def serve(
     _run(answering, server, lines, once=once, grace_s=grace)
 
 
+def _serve_alone(server: "CacheServer", grace_s: float) -> None:
+    stopping: SimpleQueue[None] = SimpleQueue()
+
+    def stop(*_: object) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, signal.SIG_DFL)
+        stopping.put(None)
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, stop)
+    with server:
+        _say_where(server)
+        stopping.get()
+        server.stop(grace_s)
+
+
+def _say_where(server: "CacheServer") -> None:
+    print(f"radixkv: listening on {server.address}", file=sys.stderr, flush=True)
+    if server.metrics_address is not None:
+        print(f"radixkv: metrics on {server.metrics_address}", file=sys.stderr, flush=True)
+
+
 def _run(
     answering: "Answering", server: "CacheServer", lines: IO[str], *, once: bool, grace_s: float
 ) -> None:
     inbox: Inbox = SimpleQueue()
     with answering.until_signals(inbox), server:
-        print(f"radixkv: listening on {server.address}", file=sys.stderr, flush=True)
+        _say_where(server)
         feed(inbox, lines)
         is_stopped = answering.run(inbox, once=once)
         server.stop(grace_s)

@@ -1,10 +1,12 @@
 """What the commands have in common: their options, tables for people, JSON for programs."""
 
 import json
+import os
 import sys
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -24,17 +26,32 @@ Target = Annotated[
     str | None,
     typer.Option(
         envvar="RADIXKV_TARGET",
-        help="Server to ask, host:port or unix:/path; by default where `serve` listens by default.",
+        help="Server to ask, host:port or unix:/path; by default where `serve` listens by default. "
+        "RADIXKV_TOKEN is the bearer token; RADIXKV_TLS_CA, _CERT and _KEY name PEM files.",
     ),
 ]
 
 
 def connect(target: str | None) -> "Client":
-    """A client of the server that was named, or of the one where `serve` listens by default."""
-    from radixkv.service import Client
+    """A client of the server that was named, or of the one where `serve` listens by default.
+
+    The environment says who asks, and how (see `Target`): a token in an argument would be seen.
+    """
+    from radixkv.service import Client, Tls
     from radixkv.service.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
 
-    return Client(target or DEFAULT_ADDRESS, timeout_s=ADMIN_DEADLINE_S)
+    ca, certificate, key = (_file_of(f"RADIXKV_TLS_{name}") for name in ("CA", "CERT", "KEY"))
+    return Client(
+        target or DEFAULT_ADDRESS,
+        token=os.environ.get("RADIXKV_TOKEN"),
+        tls=Tls(certificate, key, ca) if ca or certificate else None,
+        timeout_s=ADMIN_DEADLINE_S,
+    )
+
+
+def _file_of(variable: str) -> Path | None:
+    value = os.environ.get(variable)
+    return Path(value) if value else None
 
 
 @contextmanager

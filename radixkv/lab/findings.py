@@ -64,6 +64,14 @@ def findings(
     return [teller.tell(misses) for misses in islice(biggest, most)]
 
 
+def on_one_line(text: str) -> str:
+    """
+    >>> on_one_line("a\\n\\tb")
+    'a⏎⇥b'
+    """
+    return text.replace("\n", "⏎").replace("\t", "⇥")
+
+
 class _Teller:
     """Puts misses into words."""
 

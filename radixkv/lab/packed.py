@@ -4,6 +4,8 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
+from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
@@ -57,21 +59,17 @@ def _unpacked(file: BinaryIO) -> IO[bytes]:
         return lzma.open(file)
     if kind == "gz":
         return cast(IO[bytes], gzip.open(file))
-    return cast(IO[bytes], _zst().open(file)) if kind == "zst" else file
+    return cast(IO[bytes], zstd().open(file)) if kind == "zst" else file
 
 
-def _zst() -> Any:
-    try:
-        from compression import zstd  # Python 3.14
-    except ImportError:
-        try:
-            from backports import zstd
-        except ImportError:
-            raise BackendUnavailableError(
-                "a .zst file needs backports.zstd: pip install 'radixkv[lab]'",
-                package="backports.zstd",
-            ) from None
-    return zstd
+def zstd() -> Any:
+    """The module that reads and writes .zst. Raises BackendUnavailableError."""
+    for name in ("compression.zstd", "backports.zstd"):  # the first since Python 3.14
+        with suppress(ImportError):
+            return import_module(name)
+    raise BackendUnavailableError(
+        "a .zst file needs backports.zstd: pip install 'radixkv[lab]'", package="backports.zstd"
+    )
 
 
 def write_packed(path: Path, lines: Iterable[bytes]) -> None:
@@ -90,4 +88,4 @@ def _packed(suffix: str, file: BinaryIO) -> IO[bytes]:
         return lzma.open(file, "wb")
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(file, "wb"))
-    return cast(IO[bytes], _zst().open(file, "wb")) if suffix == ".zst" else file
+    return cast(IO[bytes], zstd().open(file, "wb")) if suffix == ".zst" else file

@@ -79,9 +79,7 @@ class StoredLog(RequestLog):
 
     def request(self, at: int) -> Request:
         segments = range(*self._first_segment[at : at + 2].tolist())
-        prompt, *outputs = map(self._tokens, segments)
-        if self.about.pads_last_block:
-            prompt = np.repeat(self._values_of(segments[0]), self.about.block_size)
+        prompt = self._prompt(segments[0])
         padding = len(prompt) - int(self.lengths[at])
         time, session = float(self.times[at]), int(self.sessions[at])
         return Request(
@@ -90,10 +88,15 @@ class StoredLog(RequestLog):
             turn=int(self.turns[at]),
             ts=None if np.isnan(time) else time,
             token_ids=prompt,
-            outputs=tuple(outputs),
+            outputs=tuple(map(self._tokens, segments[1:])),
             namespace=self.namespaces[self._namespaces[at]],
             padding=padding,
         )
+
+    def _prompt(self, segment: int) -> Int32Array:
+        if self.about.pads_last_block:
+            return np.repeat(self._values_of(segment), self.about.block_size)
+        return self._tokens(segment)
 
     def _tokens(self, segment: int) -> Int32Array:
         values, length = self._values_of(segment), int(self._lengths[segment])

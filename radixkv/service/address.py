@@ -19,19 +19,20 @@ def check_address(address: str, *, insecure: bool) -> None:
         raise _refusal(address, "it takes host:port or unix:path")
     if not insecure and not is_local(address):
         raise _refusal(
-            address, "it is open to the network, without encryption; allow that with insecure"
+            address,
+            "it is open to the network, without encryption; give TLS, or allow it with insecure",
         )
 
 
-def listen(server: Any, address: str) -> str:
+def listen(server: Any, address: str, credentials: Any = None) -> str:
     """Bind a gRPC server and return the address that clients take, a port of 0 filled in.
 
     A unix socket is open to this user only, and so is its folder where it is made here.
     Raises ListenError for an address that is taken or not of this machine.
     """
     if address.startswith("unix:"):
-        return _listen_unix(server, address)
-    return f"{address.rpartition(':')[0]}:{_bind(server, address)}"
+        return _listen_unix(server, address, credentials)
+    return f"{address.rpartition(':')[0]}:{_bind(server, address, credentials)}"
 
 
 def is_local(address: str) -> bool:
@@ -45,7 +46,7 @@ def is_local(address: str) -> bool:
         return False
 
 
-def _listen_unix(server: Any, address: str) -> str:
+def _listen_unix(server: Any, address: str, credentials: Any) -> str:
     path = Path(address.removeprefix("unix:"))
     # gRPC unlinks what is there, a socket that another server listens on included.
     if path.exists() and (not path.is_socket() or _is_answered(path)):
@@ -54,7 +55,7 @@ def _listen_unix(server: Any, address: str) -> str:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _refusal(address, str(error)) from error
-    _bind(server, address)
+    _bind(server, address, credentials)
     os.chmod(path, 0o600)
     return address
 
@@ -64,8 +65,10 @@ def _is_answered(path: Path) -> bool:
         return probe.connect_ex(str(path)) == 0
 
 
-def _bind(server: Any, address: str) -> int:
+def _bind(server: Any, address: str, credentials: Any) -> int:
     try:
+        if credentials is not None:
+            return int(server.add_secure_port(address, credentials))
         port: int = server.add_insecure_port(address)
     except RuntimeError as error:
         raise _refusal(address, "it is taken, or not an address of this machine") from error

@@ -36,10 +36,11 @@ class Call(Generic[Answer]):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """length: tokens cached. slots: (length,) int32, if asked for."""
+    """length: tokens cached. slots: (length,) int32, if asked for. pin_id: 0 without a pin."""
 
     length: int
     slots: Int32Array | None = None
+    pin_id: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,9 @@ class ServerInfo:
     num_slots: int
     max_batch_sequences: int
     max_message_bytes: int
+    max_lease_ttl_s: float
+    compact_revision: int
+    pool_id: str
     start_time: datetime
     epoch: int
     revision: int
@@ -81,6 +85,8 @@ class ServerStats:
     protected_size: int
     waiting_slots: int
     num_nodes: int
+    num_pins: int
+    num_leases: int
     lookup_tokens: int
     hit_tokens: int
     evicted_tokens: int
@@ -114,7 +120,7 @@ def match(
         expected_epoch=expected_epoch,
         probe=probe,
     )
-    _check_size(request)
+    check_size(request)
     return Call(MATCH_PREFIX, request, timeout_s, partial(_read_matches, want_slots=want_slots))
 
 
@@ -123,9 +129,16 @@ def server_info(*, timeout_s: float | None = None) -> Call[ServerInfo]:
     return Call(GET_SERVER_INFO, GetServerInfoRequest(), timeout_s, _read_server_info)
 
 
-def stats(*, timeout_s: float | None = None) -> Call[ServerStats]:
-    """Sizes and counters of the cache at one revision."""
-    return Call(GET_STATS, GET_STATS.request(), timeout_s, _read_stats)
+def stats(
+    namespace: Namespace | None = None, *, timeout_s: float | None = None
+) -> Call[ServerStats]:
+    """Sizes and counters of the cache at one revision.
+
+    namespace: what is resident of it alone (sizes, nodes and pins; the rest is 0).
+    """
+    message = codec.write_namespace(namespace) if namespace is not None else None
+    request = GET_STATS.request(namespace=message)
+    return Call(GET_STATS, request, timeout_s, _read_stats)
 
 
 def _write_prompts(prompts: Prompts) -> list[TokenSequence]:
@@ -146,7 +159,8 @@ def _is_one(prompts: Prompts) -> bool:
     return getattr(prompts, "ndim", 1) == 1
 
 
-def _check_size(request: Message) -> None:
+def check_size(request: Message) -> None:
+    """Raises MessageTooLargeError for what no message may have."""
     size = request.ByteSize()
     if size > MAX_MESSAGE_BYTES:
         raise MessageTooLargeError(
@@ -158,7 +172,7 @@ def _check_size(request: Message) -> None:
 
 def _read_matches(response: MatchPrefixResponse, *, want_slots: bool) -> MatchReply:
     matches = (
-        Match(match.matched_length, codec.unpack(match.slots) if want_slots else None)
+        Match(match.matched_length, codec.unpack(match.slots) if want_slots else None, match.pin_id)
         for match in response.matches
     )
     return MatchReply(tuple(matches), response.header.epoch, response.header.revision)
@@ -173,6 +187,9 @@ def _read_server_info(response: GetServerInfoResponse) -> ServerInfo:
         num_slots=response.num_slots,
         max_batch_sequences=response.max_batch_sequences,
         max_message_bytes=response.max_message_bytes,
+        max_lease_ttl_s=response.max_lease_ttl.ToNanoseconds() / 1e9,
+        compact_revision=response.compact_revision,
+        pool_id=response.pool_id,
         start_time=response.start_time.ToDatetime().astimezone(),
         epoch=response.header.epoch,
         revision=response.header.revision,
@@ -187,6 +204,8 @@ def _read_stats(response: GetStatsResponse) -> ServerStats:
         protected_size=response.protected_size,
         waiting_slots=response.waiting_slots,
         num_nodes=response.num_nodes,
+        num_pins=response.num_pins,
+        num_leases=response.num_leases,
         lookup_tokens=response.lookup_tokens,
         hit_tokens=response.hit_tokens,
         evicted_tokens=response.evicted_tokens,

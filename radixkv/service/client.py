@@ -1,76 +1,59 @@
 """Clients of a radixkv server, blocking and async, over the calls of `calls.py`."""
 
-import functools
-import inspect
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from math import inf
-from typing import Any, Concatenate, ParamSpec, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
-from radixkv.service import calls
+from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
+from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join
+from radixkv.service.lease import AsyncLease, Lease, Term, now_s
 from radixkv.service.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.service.methods import awaited, blocking
 from radixkv.service.process import claim_process
-from radixkv.service.rpcs import WATCH, Rpc
+from radixkv.service.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.service.status import to_error
+from radixkv.service.tls import Tls
+from radixkv.service.tracing import trace_context
 from radixkv.service.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest
 
-P = ParamSpec("P")
 T = TypeVar("T")
-
-
-def _blocking(build: Callable[P, Call[T]]) -> "Callable[Concatenate[Client, P], T]":
-    """`build` as a method that makes the call and returns its answer."""
-
-    @functools.wraps(build)
-    def method(client: "Client", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return client._make(build(*args, **kwargs))
-
-    return _as_method(method, build)
-
-
-def _awaited(build: Callable[P, Call[T]]) -> "Callable[Concatenate[AsyncClient, P], Awaitable[T]]":
-    """`build` as a coroutine method that makes the call and returns its answer."""
-
-    @functools.wraps(build)
-    async def method(client: "AsyncClient", /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await client._make(build(*args, **kwargs))
-
-    return _as_method(method, build)
-
-
-Method = TypeVar("Method", bound=Callable[..., Any])
-
-
-def _as_method(method: Method, build: Callable[..., Call[T]]) -> Method:
-    """Shows `build`'s parameters and its answer's type to help() and to editors."""
-    signature = inspect.signature(build)
-    (answer,) = signature.return_annotation.__args__
-    itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
-    method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[itself, *signature.parameters.values()], return_annotation=answer
-    )
-    return method
 
 
 class _Connection:
     """What both clients know: where they call, and how each RPC is called."""
 
-    def __init__(self, target: str, channel: Any, timeout_s: float | None) -> None:
+    def __init__(
+        self, target: str, module: Any, tls: Tls | None, token: str | None, timeout_s: float | None
+    ) -> None:
+        claim_process()
         self.target = target
-        self._channel = channel
+        if tls is None:
+            self._channel = module.insecure_channel(target, CLIENT_OPTIONS)
+        else:
+            credentials = tls.channel_credentials()
+            self._channel = module.secure_channel(target, credentials, CLIENT_OPTIONS)
+        self._metadata: tuple[tuple[str, str], ...]
+        self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._timeout_s = _checked(timeout_s)
         self._methods: dict[str, Any] = {}
         self._is_closed = False
 
     def _start(self, call: Call[Any]) -> Any:
-        timeout_s = _checked(call.timeout_s) or self._timeout_s or call.rpc.deadline_s
-        return self._method(call.rpc)(call.request, timeout=timeout_s)
+        return self._method(call.rpc)(
+            call.request,
+            timeout=self._time_for(call),
+            metadata=(*self._metadata, *trace_context()),
+        )
+
+    def _time_for(self, call: Call[Any]) -> float | None:
+        return _checked(call.timeout_s) or self._timeout_s or call.rpc.deadline_s
 
     def _method(self, rpc: Rpc[Any, Any], shape: str = "unary_unary") -> Any:
         """The RPC as a callable of the channel.
@@ -90,7 +73,12 @@ class _Connection:
 
     def _open_watch(self, request: WatchRequest) -> Any:
         # The connection may still be in its own pause after a loss: wait for it, do not fail.
-        return self._method(WATCH, "unary_stream")(request, wait_for_ready=True)
+        watch = self._method(WATCH, "unary_stream")
+        return watch(request, wait_for_ready=True, metadata=self._metadata)
+
+    def _open_keep_alive(self, requests: Any = None) -> Any:
+        keep_alive = self._method(KEEP_LEASE_ALIVE, "stream_stream")
+        return keep_alive(requests, wait_for_ready=True, metadata=self._metadata)
 
 
 def _checked(timeout_s: float | None) -> float | None:
@@ -107,18 +95,46 @@ class Client(_Connection):
     """A blocking client; thread-safe. Errors are those of the library, raised as if it were here.
 
     target: "host:port" or "unix:/path". Connects at the first call.
+    token: what the server's tokens file knows. tls: see `Tls`.
     timeout_s: of calls that name none, instead of 1 s for `match` and 10 s for the others.
-    Calls that change nothing are tried again while the server is unavailable, within their time.
+    coalesce: matches of single prompts that come while one is under way go together.
+    Calls are tried again while the server is unavailable, within their time: what changes anything
+    carries an id by which the server knows it again.
     On the other side of a fork it raises ForkedProcessError.
     """
 
-    def __init__(self, target: str = DEFAULT_ADDRESS, *, timeout_s: float | None = None) -> None:
-        claim_process()
-        super().__init__(target, grpc.insecure_channel(target, CLIENT_OPTIONS), timeout_s)
+    def __init__(
+        self,
+        target: str = DEFAULT_ADDRESS,
+        *,
+        token: str | None = None,
+        tls: Tls | None = None,
+        timeout_s: float | None = None,
+        coalesce: bool = True,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
+        super().__init__(target, grpc, tls, token, timeout_s)
+        self._coalescer = Coalescer(self._call) if coalesce else None
+        self._clock = clock
 
-    match = _blocking(calls.match)
-    server_info = _blocking(calls.server_info)
-    stats = _blocking(calls.stats)
+    match = blocking(calls.match)
+    server_info = blocking(calls.server_info)
+    stats = blocking(calls.stats)
+    lease_info = blocking(lease_calls.lease_info)
+    leases = blocking(lease_calls.leases)
+    revoke_lease = blocking(lease_calls.revoke_lease)
+    evict = blocking(admin_calls.evict)
+    clear = blocking(admin_calls.clear)
+    check = blocking(admin_calls.check)
+
+    def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> Lease:
+        """A lease that renews itself until it is closed.
+
+        pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
+        """
+        sent_at = self._clock()
+        info = self._make(lease_calls.grant(ttl_s, holder, pool_id))
+        return Lease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
         self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None
@@ -131,6 +147,12 @@ class Client(_Connection):
         return Watch(self._open_watch, self.target, namespace, after)
 
     def _make(self, call: Call[T]) -> T:
+        if self._coalescer is not None and can_join(call):
+            joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
+            return self._coalescer.match(joined)  # type: ignore[return-value]
+        return self._call(call)
+
+    def _call(self, call: Call[T]) -> T:
         try:
             return call.read(self._start(call))
         except grpc.RpcError as error:
@@ -151,13 +173,35 @@ class Client(_Connection):
 class AsyncClient(_Connection):
     """`Client` for asyncio: the same calls, awaited. Belongs to the event loop that made it."""
 
-    def __init__(self, target: str = DEFAULT_ADDRESS, *, timeout_s: float | None = None) -> None:
-        claim_process()
-        super().__init__(target, grpc.aio.insecure_channel(target, CLIENT_OPTIONS), timeout_s)
+    def __init__(
+        self,
+        target: str = DEFAULT_ADDRESS,
+        *,
+        token: str | None = None,
+        tls: Tls | None = None,
+        timeout_s: float | None = None,
+        coalesce: bool = True,
+        clock: Callable[[], float] = now_s,
+    ) -> None:
+        super().__init__(target, grpc.aio, tls, token, timeout_s)
+        self._coalescer = AsyncCoalescer(self._call) if coalesce else None
+        self._clock = clock
 
-    match = _awaited(calls.match)
-    server_info = _awaited(calls.server_info)
-    stats = _awaited(calls.stats)
+    match = awaited(calls.match)
+    server_info = awaited(calls.server_info)
+    stats = awaited(calls.stats)
+    lease_info = awaited(lease_calls.lease_info)
+    leases = awaited(lease_calls.leases)
+    revoke_lease = awaited(lease_calls.revoke_lease)
+    evict = awaited(admin_calls.evict)
+    clear = awaited(admin_calls.clear)
+    check = awaited(admin_calls.check)
+
+    async def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> AsyncLease:
+        """See `Client.lease`."""
+        sent_at = self._clock()
+        info = await self._make(lease_calls.grant(ttl_s, holder, pool_id))
+        return AsyncLease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
         self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None
@@ -166,6 +210,12 @@ class AsyncClient(_Connection):
         return AsyncWatch(self._open_watch, self.target, namespace, after)
 
     async def _make(self, call: Call[T]) -> T:
+        if self._coalescer is not None and can_join(call):
+            joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
+            return await self._coalescer.match(joined)  # type: ignore[return-value]
+        return await self._call(call)
+
+    async def _call(self, call: Call[T]) -> T:
         try:
             return call.read(await self._start(call))
         except grpc.RpcError as error:

@@ -32,9 +32,9 @@ class Key(NamedTuple):
         return Key(self.token_ids[:length], cut_content(self.content, length))
 
 
-def check_batch(size: int) -> None:
+def check_batch(size: int, field: str = "sequences") -> None:
     """Raises unless one call may hold `size` prompts."""
-    sizes = {"field": "sequences", "size": size, "max_batch_sequences": MAX_BATCH_SEQUENCES}
+    sizes = {"field": field, "size": size, "max_batch_sequences": MAX_BATCH_SEQUENCES}
     if size > MAX_BATCH_SEQUENCES:
         raise BatchTooLargeError(
             f"{size} prompts; a call takes {MAX_BATCH_SEQUENCES}: split it", **sizes
@@ -57,11 +57,12 @@ def write_sequence(prompt: Prompt, name: str) -> types_pb2.TokenSequence:
 
 def read_sequences(sequences: Sequence[types_pb2.TokenSequence]) -> list[Key]:
     """The prompts of a call; an error names the field that is wrong."""
-    return [_read_sequence(sequence, f"sequences[{at}]") for at, sequence in enumerate(sequences)]
+    return [read_sequence(sequence, f"sequences[{at}]") for at, sequence in enumerate(sequences)]
 
 
-def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
-    with _blame(name):
+def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
+    """One prompt; an error names it."""
+    with blame(name):
         if bool(sequence.packed) == bool(sequence.ids):
             given = "both packed and ids" if sequence.packed else "no tokens"
             raise InvalidTokensError(f"{name} has {given}; it takes one of packed and ids")
@@ -71,7 +72,8 @@ def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
 
 
 @contextmanager
-def _blame(field: str) -> Iterator[None]:
+def blame(field: str) -> Iterator[None]:
+    """Errors of arguments name the field."""
     try:
         yield
     except InvalidArgumentError as error:

@@ -64,11 +64,14 @@ class Front:
     ) -> None:
         self._writer, self._tokens, self._observer = writer, tokens, observer
         self._running: dict[Kind, int] = dict.fromkeys(limits.CONCURRENT_CALLS, 0)
+        self._conversations: set[asyncio.Task[Any]] = set()
         self._is_draining = False
 
     def drain(self) -> None:
-        """Refuse new calls."""
+        """Refuse new calls, and end conversations, which would go on for ever."""
         self._is_draining = True
+        for conversation in self._conversations:
+            conversation.cancel()
 
     @property
     def is_idle(self) -> bool:
@@ -108,8 +111,18 @@ class Front:
         """The handler of a call whose every message `answer` answers, in order, in the writer."""
 
         async def handle(messages: AsyncIterator[bytes], context: Any, call: Call) -> None:
-            async for data in messages:
-                await context.write(await self._answer(answer, data, call))
+            me = asyncio.current_task()
+            assert me is not None
+            self._conversations.add(me)
+            try:
+                async for data in messages:
+                    await context.write(await self._answer(answer, data, call))
+            except asyncio.CancelledError:
+                if not self._is_draining:
+                    raise
+                raise _draining() from None
+            finally:
+                self._conversations.discard(me)
 
         return grpc.stream_stream_rpc_method_handler(self._guarded(rpc, handle))
 
@@ -144,7 +157,7 @@ class Front:
             call.caller = self._tokens.principal(context.invocation_metadata())
             call.caller.check_rpc(call.rpc)
         if self._is_draining:
-            raise DrainingError("the server is shutting down", retry_after_s=1.0)
+            raise _draining()
 
     @contextmanager
     def _counted(self, kind: Kind) -> Iterator[None]:
@@ -160,6 +173,10 @@ class Front:
             yield
         finally:
             self._running[kind] -= 1
+
+
+def _draining() -> DrainingError:
+    return DrainingError("the server is shutting down", retry_after_s=1.0)
 
 
 def _ours(error: Exception) -> Exception:

@@ -18,6 +18,13 @@ CONCURRENT_CALLS: dict[Literal["data", "admin", "stream"], int] = {
     "admin": 32,
     "stream": 4096,
 }
+MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
+MAX_LEASES, MAX_PINS = 16_384, 65_536
+MAX_PINS_A_RELEASE = 4096
+LONGEST_HOLDER_BYTES = 128
+# How near its end, by the holder's own clock, a lease is no longer used; and how long after its end
+# its slots are kept from everyone. What is begun before the one is done before the other.
+LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
 # A quiet watcher that asked for it is told this often that nothing happened.
 PROGRESS_S = 5.0
 
@@ -43,8 +50,14 @@ _RETRY = {
     "methodConfig": [
         {
             "name": [
-                {"service": "radixkv.v1.PrefixCacheService", "method": "MatchPrefix"},
-                {"service": "radixkv.v1.InfoService"},
+                {"service": f"radixkv.v1.{service}"}
+                for service in (
+                    "PrefixCacheService",
+                    "LeaseService",
+                    "InfoService",
+                    "AdminService",
+                    "RouterService",
+                )
             ],
             "retryPolicy": {
                 "maxAttempts": 4,

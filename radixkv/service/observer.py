@@ -15,6 +15,7 @@ from google.rpc.status_pb2 import Status
 
 if TYPE_CHECKING:
     from radixkv.service.front import Call
+    from radixkv.service.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -43,8 +44,8 @@ class Seen:
 class Observer:
     """Watches calls from their first byte to their last."""
 
-    def __init__(self, figures: Figures | None = None) -> None:
-        self._figures = figures
+    def __init__(self, figures: Figures | None = None, tracer: "Tracer | None" = None) -> None:
+        self._figures, self._tracer = figures, tracer
 
     def waited(self, duration_s: float) -> None:
         """A call waited for the writer."""
@@ -59,11 +60,24 @@ class Observer:
         if self._figures is not None:
             self._figures.begun(call.rpc.path)
         try:
-            yield seen
-            if seen.error is None:
-                seen.status.code = code_pb2.OK
+            with self._span(call, context, seen):
+                yield seen
+                if seen.error is None:
+                    seen.status.code = code_pb2.OK
         finally:
             self._ended(call, context, seen, time.perf_counter() - began)
+
+    @contextmanager
+    def _span(self, call: "Call", context: Any, seen: Seen) -> Iterator[None]:
+        if self._tracer is None:
+            yield
+            return
+        with self._tracer.span(call.rpc.path, context.invocation_metadata()) as span:
+            try:
+                yield
+            finally:
+                reason = None if seen.error is None else getattr(seen.error, "reason", "INTERNAL")
+                self._tracer.ended(span, seen.status.code, reason)
 
     def _ended(self, call: "Call", context: Any, seen: Seen, duration_s: float) -> None:
         code = code_pb2.Code.Name(seen.status.code)

@@ -89,6 +89,7 @@ TABLE: dict[type[RadixKVError], Row] = {
     errors.UnsupportedError: Row(code_pb2.UNIMPLEMENTED),
     errors.DeadlineExceededError: Row(code_pb2.DEADLINE_EXCEEDED),
     errors.ServiceUnavailableError: Row(code_pb2.UNAVAILABLE),
+    errors.NoWorkersError: Row(code_pb2.UNAVAILABLE, _retry),
     errors.DrainingError: Row(code_pb2.UNAVAILABLE, _retry),
     errors.UnauthenticatedError: Row(code_pb2.UNAUTHENTICATED),
     errors.ForbiddenError: Row(code_pb2.PERMISSION_DENIED),

@@ -19,6 +19,7 @@ from radixkv.errors import (
 )
 from radixkv.events import Run, Runs, Update, runs_of
 from radixkv.service import codec
+from radixkv.service.auth import Principal
 from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
 from radixkv.service.limits import PROGRESS_S
 from radixkv.tree import Namespace, Stored
@@ -93,7 +94,7 @@ class Watches:
         """Revisions that the slowest watcher has not been told yet."""
         return max((self._log.revision - p.revision for p in self.places.values()), default=0)
 
-    async def watch(self, request: WatchRequest) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: WatchRequest, _: Principal) -> AsyncGenerator[bytes, None]:
         """The messages of one stream, until the watcher goes or is cut."""
         namespace = _wanted(request)
         me = object()

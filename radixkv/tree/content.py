@@ -168,6 +168,8 @@ def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan
 
 def cut_content(content: Content, length: int) -> tuple[ContentSpan, ...]:
     """The spans of the first `length` tokens; a span across the cut keeps its beginning."""
+    if not content:
+        return ()
     spans = (ContentSpan(*item) for item in content)
     return tuple(
         ContentSpan(s.start, min(s.length, length - s.start), s.id)

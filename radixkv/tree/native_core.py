@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from radixkv.kernels._core import Tree, read_list
+from radixkv.kernels._core import Tree, read_ids
 from radixkv.tree import tokens
 from radixkv.tree.contract import RadixTree
 
-tokens.read_list = read_list
+tokens.read_ids = read_ids
 
 
 class NativeRadixTree(Tree, RadixTree):

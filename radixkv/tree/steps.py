@@ -51,15 +51,15 @@ def take(tree: "RadixTree", n: int, ledger: Ledger) -> tuple[Int32Array | None, 
 
     What waits behind a fence counts as room to come: none for now, and no more is evicted.
     """
-    evicted = 0
+    slots = ledger.take(n)
+    if slots is not None:
+        return slots, 0
     missing = n - ledger.free_size - ledger.deferred_size
-    if missing > tree.evictable_size:
-        return None, evicted
-    if missing > 0:
-        slots = tree.evict(missing)
-        evicted = len(slots)
-        ledger.free(slots)
-    return ledger.take(n), evicted
+    if missing > tree.evictable_size or missing <= 0:
+        return None, 0
+    evicted = tree.evict(missing)
+    ledger.free(evicted)
+    return ledger.take(n), len(evicted)
 
 
 class RequestSteps:

@@ -21,12 +21,12 @@ EMPTY: Int32Array = np.empty(0, np.int32)
 EMPTY.flags.writeable = False
 
 
-def _read_no_list(values: object) -> Int32Array | None:
+def _read_nothing(values: object) -> Int32Array | None:
     return None
 
 
-# What reads a list of ids faster than NumPy, or answers None; the native core brings one.
-read_list: Callable[[object], Int32Array | None] = _read_no_list
+# What reads ids faster than NumPy, or answers None; the native core brings one.
+read_ids: Callable[[object], Int32Array | None] = _read_nothing
 
 
 def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -59,10 +59,9 @@ def as_int(value: Any, name: str) -> int:
 def _as_int32(
     values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
 ) -> Int32Array:
-    if isinstance(values, list | tuple) and values:
-        read = read_list(values)
-        if read is not None:
-            return read
+    read = read_ids(values)
+    if read is not None:
+        return read
     if isinstance(values, bytes | bytearray):
         if len(values) % 4:
             raise error(

@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from radixkv.v1 import types_pb2 as radixkv_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/admin.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"6\n\x11\x43learCacheRequest\x12\r\n\x05\x66orce\x18\x01 \x01(\x08\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"@\n\x12\x43learCacheResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\"\x17\n\x15\x43heckIntegrityRequest\"X\n\x16\x43heckIntegrityResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x12\n\nviolations\x18\x02 \x03(\t\"c\n\x0f\x44umpTreeRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12\x11\n\tmax_depth\x18\x02 \x01(\r\x12\x13\n\x0bwant_tokens\x18\x03 \x01(\x08\"c\n\x10\x44umpTreeResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.radixkv.v1.TreeNode\"u\n\x08TreeNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x03\x12\x11\n\tparent_id\x18\x02 \x01(\x03\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x10\n\x08lock_ref\x18\x04 \x01(\r\x12\x0f\n\x07recency\x18\x05 \x01(\x04\x12\x0e\n\x06tokens\x18\x06 \x01(\x0c\x32\xfd\x01\n\x0c\x41\x64minService\x12K\n\nClearCache\x12\x1d.radixkv.v1.ClearCacheRequest\x1a\x1e.radixkv.v1.ClearCacheResponse\x12W\n\x0e\x43heckIntegrity\x12!.radixkv.v1.CheckIntegrityRequest\x1a\".radixkv.v1.CheckIntegrityResponse\x12G\n\x08\x44umpTree\x12\x1b.radixkv.v1.DumpTreeRequest\x1a\x1c.radixkv.v1.DumpTreeResponse0\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/admin.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"6\n\x11\x43learCacheRequest\x12\r\n\x05\x66orce\x18\x01 \x01(\x08\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"@\n\x12\x43learCacheResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\"\x17\n\x15\x43heckIntegrityRequest\"X\n\x16\x43heckIntegrityResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x12\n\nviolations\x18\x02 \x03(\t\"c\n\x0f\x44umpTreeRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12\x11\n\tmax_depth\x18\x02 \x01(\r\x12\x13\n\x0bwant_tokens\x18\x03 \x01(\x08\"c\n\x10\x44umpTreeResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12#\n\x05nodes\x18\x02 \x03(\x0b\x32\x14.radixkv.v1.TreeNode\"\x8c\x01\n\x08TreeNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x03\x12\x11\n\tparent_id\x18\x02 \x01(\x03\x12\x12\n\nnum_tokens\x18\x03 \x01(\r\x12\x10\n\x08lock_ref\x18\x04 \x01(\r\x12\x0f\n\x07recency\x18\x05 \x01(\x04\x12\x0e\n\x06tokens\x18\x06 \x01(\x0c\x12\x15\n\rtokens_offset\x18\x07 \x01(\r2\xfd\x01\n\x0c\x41\x64minService\x12K\n\nClearCache\x12\x1d.radixkv.v1.ClearCacheRequest\x1a\x1e.radixkv.v1.ClearCacheResponse\x12W\n\x0e\x43heckIntegrity\x12!.radixkv.v1.CheckIntegrityRequest\x1a\".radixkv.v1.CheckIntegrityResponse\x12G\n\x08\x44umpTree\x12\x1b.radixkv.v1.DumpTreeRequest\x1a\x1c.radixkv.v1.DumpTreeResponse0\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,8 +44,8 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_DUMPTREEREQUEST']._serialized_end=398
   _globals['_DUMPTREERESPONSE']._serialized_start=400
   _globals['_DUMPTREERESPONSE']._serialized_end=499
-  _globals['_TREENODE']._serialized_start=501
-  _globals['_TREENODE']._serialized_end=618
-  _globals['_ADMINSERVICE']._serialized_start=621
-  _globals['_ADMINSERVICE']._serialized_end=874
+  _globals['_TREENODE']._serialized_start=502
+  _globals['_TREENODE']._serialized_end=642
+  _globals['_ADMINSERVICE']._serialized_start=645
+  _globals['_ADMINSERVICE']._serialized_end=898
 # @@protoc_insertion_point(module_scope)

@@ -52,17 +52,19 @@ class DumpTreeResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., nodes: _Optional[_Iterable[_Union[TreeNode, _Mapping]]] = ...) -> None: ...
 
 class TreeNode(_message.Message):
-    __slots__ = ("node_id", "parent_id", "num_tokens", "lock_ref", "recency", "tokens")
+    __slots__ = ("node_id", "parent_id", "num_tokens", "lock_ref", "recency", "tokens", "tokens_offset")
     NODE_ID_FIELD_NUMBER: _ClassVar[int]
     PARENT_ID_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     LOCK_REF_FIELD_NUMBER: _ClassVar[int]
     RECENCY_FIELD_NUMBER: _ClassVar[int]
     TOKENS_FIELD_NUMBER: _ClassVar[int]
+    TOKENS_OFFSET_FIELD_NUMBER: _ClassVar[int]
     node_id: int
     parent_id: int
     num_tokens: int
     lock_ref: int
     recency: int
     tokens: bytes
-    def __init__(self, node_id: _Optional[int] = ..., parent_id: _Optional[int] = ..., num_tokens: _Optional[int] = ..., lock_ref: _Optional[int] = ..., recency: _Optional[int] = ..., tokens: _Optional[bytes] = ...) -> None: ...
+    tokens_offset: int
+    def __init__(self, node_id: _Optional[int] = ..., parent_id: _Optional[int] = ..., num_tokens: _Optional[int] = ..., lock_ref: _Optional[int] = ..., recency: _Optional[int] = ..., tokens: _Optional[bytes] = ..., tokens_offset: _Optional[int] = ...) -> None: ...

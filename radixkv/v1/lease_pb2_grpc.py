@@ -87,7 +87,7 @@ class LeaseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def RevokeLease(self, request, context):
-        """Ends a lease now: drops its pins, frees its slots.
+        """Ends a lease now: drops its pins; its slots are free after the grace.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -101,7 +101,7 @@ class LeaseServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def ListLeases(self, request, context):
-        """All leases, by id.
+        """The caller's leases, by id; with the admin role everyone's.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -8,14 +8,20 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class PickRequest(_message.Message):
-    __slots__ = ("namespace", "sequences", "loads")
+    __slots__ = ("namespace", "sequences", "loads", "keys", "finished_pick_ids", "cost")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
+    KEYS_FIELD_NUMBER: _ClassVar[int]
+    FINISHED_PICK_IDS_FIELD_NUMBER: _ClassVar[int]
+    COST_FIELD_NUMBER: _ClassVar[int]
     namespace: _types_pb2.Namespace
     sequences: _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenSequence]
     loads: _containers.RepeatedCompositeFieldContainer[WorkerLoad]
-    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.TokenSequence, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ...) -> None: ...
+    keys: _containers.RepeatedScalarFieldContainer[str]
+    finished_pick_ids: _containers.RepeatedScalarFieldContainer[int]
+    cost: float
+    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.TokenSequence, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ..., keys: _Optional[_Iterable[str]] = ..., finished_pick_ids: _Optional[_Iterable[int]] = ..., cost: _Optional[float] = ...) -> None: ...
 
 class WorkerLoad(_message.Message):
     __slots__ = ("worker", "load")
@@ -32,16 +38,18 @@ class PickResponse(_message.Message):
     def __init__(self, picks: _Optional[_Iterable[_Union[Pick, _Mapping]]] = ...) -> None: ...
 
 class Pick(_message.Message):
-    __slots__ = ("worker", "matched_length", "best_length", "reason")
+    __slots__ = ("worker", "matched_length", "best_length", "reason", "pick_id")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MATCHED_LENGTH_FIELD_NUMBER: _ClassVar[int]
     BEST_LENGTH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
+    PICK_ID_FIELD_NUMBER: _ClassVar[int]
     worker: str
     matched_length: int
     best_length: int
     reason: str
-    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ..., best_length: _Optional[int] = ..., reason: _Optional[str] = ...) -> None: ...
+    pick_id: int
+    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ..., best_length: _Optional[int] = ..., reason: _Optional[str] = ..., pick_id: _Optional[int] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
     __slots__ = ("namespace", "sequence")
@@ -70,23 +78,43 @@ class ListWorkersRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ListWorkersResponse(_message.Message):
-    __slots__ = ("workers",)
+    __slots__ = ("workers", "policy", "distinct_tokens", "num_parity_checks", "num_parity_faults")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    POLICY_FIELD_NUMBER: _ClassVar[int]
+    DISTINCT_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PARITY_CHECKS_FIELD_NUMBER: _ClassVar[int]
+    NUM_PARITY_FAULTS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedCompositeFieldContainer[WorkerStatus]
-    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ...) -> None: ...
+    policy: str
+    distinct_tokens: int
+    num_parity_checks: int
+    num_parity_faults: int
+    def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., distinct_tokens: _Optional[int] = ..., num_parity_checks: _Optional[int] = ..., num_parity_faults: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "address", "applied", "num_tokens", "silent_s", "state")
+    __slots__ = ("worker", "address", "applied", "num_tokens", "silent_s", "state", "load", "lag_revisions", "trust", "is_here", "last_error", "num_unknown_changes")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     SILENT_S_FIELD_NUMBER: _ClassVar[int]
     STATE_FIELD_NUMBER: _ClassVar[int]
+    LOAD_FIELD_NUMBER: _ClassVar[int]
+    LAG_REVISIONS_FIELD_NUMBER: _ClassVar[int]
+    TRUST_FIELD_NUMBER: _ClassVar[int]
+    IS_HERE_FIELD_NUMBER: _ClassVar[int]
+    LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
+    NUM_UNKNOWN_CHANGES_FIELD_NUMBER: _ClassVar[int]
     worker: str
     address: str
     applied: _types_pb2.ResponseHeader
     num_tokens: int
     silent_s: float
     state: str
-    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., applied: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_tokens: _Optional[int] = ..., silent_s: _Optional[float] = ..., state: _Optional[str] = ...) -> None: ...
+    load: float
+    lag_revisions: int
+    trust: float
+    is_here: bool
+    last_error: str
+    num_unknown_changes: int
+    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., applied: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_tokens: _Optional[int] = ..., silent_s: _Optional[float] = ..., state: _Optional[str] = ..., load: _Optional[float] = ..., lag_revisions: _Optional[int] = ..., trust: _Optional[float] = ..., is_here: bool = ..., last_error: _Optional[str] = ..., num_unknown_changes: _Optional[int] = ...) -> None: ...

@@ -122,7 +122,6 @@ def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tm
 
 
 WRONG = {
-    "no model": ([], 2, "--model is missing"),
     "no such model": (["--model", "/nowhere"], 2, "/nowhere"),
     "no folder of a model": (["--model", "/dev"], 2, "no model can be read from /dev"),
     "no such prompts": (["--model", "x", "--prompts", "/nowhere"], 2, "--prompts /nowhere"),

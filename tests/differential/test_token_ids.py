@@ -23,7 +23,7 @@ def both(call, values):
     """The outcome with the native reader, after it was held against the one without."""
     native = outcome(call, values)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "read_list", tokens._read_no_list)
+        patch.setattr(tokens, "read_ids", tokens._read_nothing)
         assert plain(outcome(call, values)) == plain(native)
     return native
 
@@ -41,8 +41,13 @@ def test_what_is_no_id(ids, other, at):
 
 def test_the_native_reader_reads():
     ids = [*range(100), 2**31 - 1]
-    assert core.read_list(ids).tolist() == ids
-    assert core.read_list(tuple(ids)).dtype == np.int32
-    assert core.read_list([*ids, -1]) is None
-    assert core.read_list([*ids, True]) is None
-    assert core.read_list("ids") is None
+    assert core.read_ids(ids).tolist() == ids
+    assert core.read_ids(tuple(ids)).dtype == np.int32
+    assert core.read_ids([*ids, -1]) is None
+    assert core.read_ids([*ids, True]) is None
+    assert core.read_ids("ids") is None
+    array = np.array(ids, np.int32)
+    assert core.read_ids(array) is array
+    assert core.read_ids(array.astype(np.int64)).dtype == np.int32
+    assert core.read_ids(-array) is None
+    assert core.read_ids(array.astype(np.int64) + 1) is None

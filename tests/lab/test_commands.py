@@ -109,14 +109,11 @@ def test_explain_for_people(lab):
 
 def test_generate(tmp_path):
     out = tmp_path / "made.jsonl.xz"
-    made = CliRunner().invoke(
-        app, ["lab", "generate", "chat", str(out), "--requests", "9", "--json"]
-    )
-    assert answer(made)["requests"] == 9
+    how = ["lab", "generate", "chat", str(out), "--requests", "9"]
+    assert answer(CliRunner().invoke(app, [*how, "--json"]))["requests"] == 9
     found = CliRunner().invoke(app, ["lab", "replay", str(out), "--json"])
     assert answer(found)["requests"] == 9
-    shown = CliRunner().invoke(app, ["lab", "generate", "chat", str(out)]).stdout
-    assert "prompt_tokens" in shown
+    assert "prompt_tokens" in CliRunner().invoke(app, how).stdout
 
 
 def test_a_bad_line_is_told_in_one_line(lab, log):

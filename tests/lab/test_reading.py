@@ -7,7 +7,8 @@ import lzma
 
 import numpy as np
 import pytest
-from backports import zstd
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 from tokenizers.models import WordLevel
 from tokenizers.pre_tokenizers import Whitespace
@@ -15,6 +16,7 @@ from tokenizers.pre_tokenizers import Whitespace
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError, InvalidLogError
 from radixkv.lab import reading
+from radixkv.lab.packed import zstd
 from radixkv.lab.reading import Reading, read_log
 
 BYTES = Reading(tokenizer="bytes")
@@ -174,7 +176,7 @@ def test_a_tokenizer_that_is_packed(write, tmp_path):
 
 # ---- packing ----
 
-PACKED = [bytes, lzma.compress, gzip.compress, zstd.compress]
+PACKED = [bytes, lzma.compress, gzip.compress, zstd().compress]
 # Not to be packed so well that a file has but one block.
 ROWS = [{"prompt": f"{at} {hashlib.sha512(str(at).encode()).hexdigest()}"} for at in range(3000)]
 
@@ -386,3 +388,42 @@ def test_a_prompt_of_a_million_tokens(write):
 def test_a_hundred_thousand_sessions(write):
     log = read_log(write(*({"prompt": [at], "session": str(at)} for at in range(100_000))))
     assert (len(log), int(log.sessions[-1]), log[99_999].session) == (100_000, 99_999, "99999")
+
+
+# ---- whatever a line may be ----
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3)
+        | st.dictionaries(st.sampled_from(["role", "content", "text", "x"]), inner, max_size=3)
+    ),
+    max_leaves=6,
+)
+FIELDS = ["prompt", "outputs", "messages", "tools", "token_ids", "hash_ids", "input_length", "body",
+          "output_length", "session", "ts", "timestamp", "choices", "response"]  # fmt: skip
+GOOD = {
+    "text": {"prompt": "a"},
+    "ids": {"prompt": [1]},
+    "chat": CHAT,
+    "blocks": BLOCK,
+}
+
+
+@pytest.mark.parametrize("format", GOOD)
+@given(rows=st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), max_size=4))
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_line_is_it_is_read_or_told(write, format, rows):
+    good = GOOD[format]
+    path = write(good, *(json.dumps(row) for row in rows), *(good | row for row in rows))
+    log = read_log(path, Reading(format=format, tokenizer="bytes", skip_bad=True))
+    assert len(log) + log.about.skipped == 1 + 2 * len(rows)
+    for request in log:
+        assert request.length >= 1
+        assert request.token_ids.dtype == np.int32
+    if log.about.skipped:
+        with pytest.raises(InvalidLogError) as told:
+            read_log(path, Reading(format=format, tokenizer="bytes"))
+        assert f"line {told.value.details['line']}: " in log.about.first_bad[0]
+    else:
+        assert len(read_log(path, Reading(format=format, tokenizer="bytes"))) == len(log)

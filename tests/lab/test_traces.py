@@ -15,7 +15,6 @@ PUBLISHED = [
     ("lmcache_magagent", "interleave-16", 65_536, False, [81.4, 81.2, 80.2, 72.9]),
     ("lmcache_magagent", "file", 16_384, False, [75.5, 75.2, 74.1, 64.8]),
     ("hotpot_react", "interleave-16", 4_096, False, [84.4, 83.8, 82.3, 73.9]),
-    ("lmcache_miniswe_chat", "interleave-16", 65_536, False, [16.6, 16.7, 16.7, 19.6]),
 ]
 PAGE_SIZES = (1, 16, 64, 512)
 

@@ -27,7 +27,7 @@ def test_requests_come_by_time_and_turns_in_order(name):
     log = generate(name, requests=200)
     assert len(log) == 200
     assert (np.diff(log.times) >= 0).all()
-    turns: dict = {}
+    turns = {}
     for request in log:
         assert request.turn == turns.get(request.session, -1) + 1
         turns[request.session] = request.turn
@@ -36,7 +36,7 @@ def test_requests_come_by_time_and_turns_in_order(name):
 def test_a_chat_finds_all_of_its_dialogue():
     log = generate("chat", requests=300)
     found = replay(log, Setting(outputs=True))
-    known: dict = {}
+    known = {}
     for request, cached in zip(log, found.cached_tokens, strict=True):
         if request.session in known:
             assert cached == known[request.session]

@@ -68,3 +68,16 @@ def details(error) -> tuple[error_details_pb2.ErrorInfo, Any]:
     beside = kind()
     rest[0].Unpack(beside)
     return info, beside
+
+
+class Clock:
+    """A clock that goes when it is told to."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+    def go(self, seconds: float) -> None:
+        self.now += seconds

@@ -9,12 +9,9 @@ from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer, Prompt
 from radixkv.service.limits import MAX_BATCH_SEQUENCES
 from radixkv.service.status import TABLE, to_status
-from radixkv.v1.info_pb2 import GetStatsRequest
-from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from radixkv.v1.prefix_cache_pb2 import AllocateSlotsRequest, MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence
-from radixkv.v1.types_pb2 import Namespace as NamespaceMessage
 from tests.service.helpers import connect, details, hold, refusal
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
@@ -109,29 +106,14 @@ def test_garbage_bytes(channel):
             assert "is no radixkv.v1." in error.details()
 
 
-def test_a_lease_is_refused_until_there_are_leases(client, channel):
-    request = MatchPrefixRequest(sequences=[packed(1)], lease_id=7)
-    error = refusal(lambda: PrefixCacheServiceStub(channel).MatchPrefix(request))
-    info, _ = details(error)
-    assert (error.code(), info.reason) == (grpc.StatusCode.UNIMPLEMENTED, "UNSUPPORTED")
-    assert "lease_id is 7" in error.details()
-    assert dict(info.metadata) == {"lease_id": "7"}
-
-
-def test_stats_of_one_namespace_are_refused(channel):
-    request = GetStatsRequest(namespace=NamespaceMessage(salt="a"))
-    error = refusal(lambda: InfoServiceStub(channel).GetStats(request))
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert details(error)[0].reason == "UNSUPPORTED"
-
-
 def test_what_is_not_served_says_so(channel):
     error = refusal(lambda: PrefixCacheServiceStub(channel).AllocateSlots(AllocateSlotsRequest()))
-    assert error.code() is grpc.StatusCode.UNIMPLEMENTED
-    assert error.details() == (
-        "this server does not serve radixkv.v1.PrefixCacheService/AllocateSlots"
+    assert (error.code(), details(error)[0].reason) == (
+        grpc.StatusCode.UNIMPLEMENTED,
+        "UNSUPPORTED",
     )
-    for path in ("/radixkv.v1.AdminService/Purge", "/radixkv.v1.LeaseService/KeepLeaseAlive"):
+    assert "keeps its slots to itself and does not serve AllocateSlots" in error.details()
+    for path in ("/radixkv.v1.AdminService/Purge", "/radixkv.v1.RouterService/Pick"):
         error = refusal(lambda path=path: list(channel.stream_stream(path)(iter([b""]))))
         assert (error.code(), details(error)[0].reason) == (
             grpc.StatusCode.UNIMPLEMENTED,

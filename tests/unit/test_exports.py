@@ -9,7 +9,7 @@ import pytest
 import radixkv
 from radixkv import errors
 
-ROOMS = ["radixkv", "radixkv.tree", "radixkv.memory", "radixkv.attention"]
+ROOMS = ["radixkv", "radixkv.tree", "radixkv.memory", "radixkv.attention", "radixkv.router"]
 
 
 def test_the_package_exports_what_its_users_import():

@@ -111,6 +111,8 @@ LIGHT = [
     ("radixkv.doctor", HEAVY),
     ("radixkv.cli", HEAVY),
     ("radixkv.service.client", ("torch", "transformers")),
+    ("radixkv.lab.reading", (*HEAVY, "tokenizers", "jinja2")),
+    ("radixkv.lab.report", (*HEAVY, "tokenizers", "jinja2", "matplotlib")),
 ]
 
 

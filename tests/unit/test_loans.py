@@ -12,7 +12,12 @@ ME, OTHER = 1, 2
 
 @pytest.fixture
 def cache(new_cache):
-    return new_cache(16)
+    return with_borrowers(new_cache(16))
+
+
+def with_borrowers(cache):
+    assert [cache.loans.new_borrower() for _ in range(2)] == [ME, OTHER]
+    return cache
 
 
 def ints(*values: int):
@@ -174,7 +179,7 @@ def test_only_what_is_on_loan_is_given_back(cache, slots):
 
 
 def test_whole_pages(new_cache):
-    cache = new_cache(16, page_size=4)
+    cache = with_borrowers(new_cache(16, page_size=4))
     slots = lend(cache, 5)
     assert len(slots) == 8
     with pytest.raises(errors.InvalidSlotsError, match="in a row"):
@@ -258,7 +263,7 @@ def test_stale_weights_are_neither_pinned_nor_stored(cache):
 
 def test_a_lost_loan_is_found(new_cache):
     """The checks see what loans hold: a slot too many or too few, a pin that was not counted."""
-    cache = PrefixCache(16)
+    cache = with_borrowers(PrefixCache(16))
     put(cache, [1, 2])
     slots, pin = lend(cache, 2), cache.loans.pin([1, 2])
     cache.loans.borrower_of[slots[0]] = 0
@@ -269,7 +274,7 @@ def test_a_lost_loan_is_found(new_cache):
 
 
 def test_random_borrowers_beside_an_engine(new_cache, page_size, rng):
-    cache = new_cache(16 * page_size, page_size=page_size)
+    cache = with_borrowers(new_cache(16 * page_size, page_size=page_size))
     pins: dict[int, list] = {ME: [], OTHER: []}
     aside: list = []
     for _ in range(300):
@@ -287,6 +292,7 @@ def test_random_borrowers_beside_an_engine(new_cache, page_size, rng):
             case 3 if cache.loans.pins or len(cache.loans.slots_of(who)):
                 aside.append(cache.loans.set_aside(who, pins[who]))
                 pins[who] = []
+                assert cache.loans.new_borrower() == who
             case 4 if aside:
                 cache.loans.free_aside(aside.pop())
             case 5 if rng.integers(6) == 0:

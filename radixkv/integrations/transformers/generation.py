@@ -1,7 +1,7 @@
 """One prompt and what comes of it."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -89,6 +89,13 @@ class Generation:
     def is_prefilling(self) -> bool:
         """Whether it runs and its next token cannot be drawn before more is computed."""
         return self.is_running and self.computed < self.prefill_end
+
+    @property
+    def row_name(self) -> Hashable:
+        """Stays the same as long as its row only grows: a new admission or a publication, which
+        puts others' slots in place of its own, gives it another."""
+        shared = self.request.shared if self.request else 0
+        return id(self), self.numbers.retractions, shared
 
     @property
     def all_tokens(self) -> NDArray[np.int32]:

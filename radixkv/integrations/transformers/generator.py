@@ -33,7 +33,8 @@ class Generator:
     service may answer from at the same time.
     max_batch: generations that run at once. chunk_size: most prompt tokens of one generation that a
     step computes (None: all). reuse: False computes every prompt in full.
-    kv_dtype: of the KV pool, the model's if None.
+    kv_dtype: of the KV pool, the model's if None. backend: on a CUDA device "tree", "fa3" and
+    "triton" are the fast ones; with `graphs` their decode steps are captured in CUDA graphs.
     Raises InvalidArgumentError for a model with features that radixkv does not serve.
     """
 
@@ -50,6 +51,7 @@ class Generator:
         reuse: bool = True,
         backend: str = "reference",
         kv_dtype: torch.dtype | str | None = None,
+        graphs: bool = True,
     ) -> None:
         if (num_slots is None) == (cache is None):
             raise InvalidArgumentError("a Generator takes num_slots or cache, one of the two")
@@ -63,7 +65,8 @@ class Generator:
             )
         self.cache = cache
         self.pool = _pool_of(cache, model, kv_dtype)
-        self._paged = PagedModel(model, self.pool, backend)
+        max_graph = max_batch if graphs else None
+        self._paged = PagedModel(model, self.pool, backend, max_batch=max_graph)
         config: Any = model.config.get_text_config()
         self._vocab_size: int = config.vocab_size
         context: int = getattr(config, "max_position_embeddings", None) or cache.num_slots

@@ -22,6 +22,7 @@ from transformers.masking_utils import causal_mask_function
 
 from radixkv.attention import AttentionBackend, AttentionBatch, get_backend
 from radixkv.errors import InvalidArgumentError, RadixKVError
+from radixkv.integrations.transformers.graphs import DecodeGraphs
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 ATTENTION = "radixkv"
@@ -105,12 +106,19 @@ AttentionMaskInterface.register(ATTENTION, no_mask)
 class PagedModel:
     """Computes packed steps of `model` over `pool`; `model` stays usable on its own between steps.
 
+    max_batch: steps of one token each for up to so many requests are captured in CUDA graphs, where
+    the backend can; None: never.
     Raises InvalidArgumentError for a model with features that radixkv does not serve. They are
     found by a trial run of one token that touches nothing in the pool.
     """
 
     def __init__(
-        self, model: PreTrainedModel, pool: MHATokenToKVPool, backend: str = "reference"
+        self,
+        model: PreTrainedModel,
+        pool: MHATokenToKVPool,
+        backend: str = "reference",
+        *,
+        max_batch: int | None = None,
     ) -> None:
         parameters = inspect.signature(model.forward).parameters
         _refuse_model(model, parameters)
@@ -120,15 +128,19 @@ class PagedModel:
         self.backend = get_backend(backend, pool)
         self._cache = PagedCache(self.backend)
         self._try_out()
+        self._graphs: DecodeGraphs | None = None
+        if max_batch and self.backend.captures and pool.device.type == "cuda":
+            self._graphs = DecodeGraphs(self.backend, max_batch, self._call)
 
     def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, keep: NDArray[Any]) -> Tensor:
         """Compute the new tokens of `batch`; float32 logits (len(keep), vocabulary).
 
         token_ids: (batch.num_tokens,), packed. keep: which of them to give logits after.
         """
+        if self._graphs and self._graphs.serves(batch):
+            return self._graphs.logits(token_ids, batch)[keep]
         return self._forward(token_ids, batch, keep, self.backend, self._cache)
 
-    @torch.no_grad()
     def _forward(
         self,
         token_ids: NDArray[Any],
@@ -138,15 +150,30 @@ class PagedModel:
         cache: PagedCache,
     ) -> Tensor:
         backend.plan(batch)
-        device = self.model.device
+        ids, positions, kept = (
+            torch.tensor(x, dtype=torch.int64, device=self.model.device)
+            for x in (token_ids, batch.positions, keep)
+        )
+        return self._call(ids, positions, kept, backend, cache)
+
+    @torch.no_grad()
+    def _call(
+        self,
+        token_ids: Tensor,
+        positions: Tensor,
+        keep: Tensor | None = None,
+        backend: AttentionBackend | None = None,
+        cache: PagedCache | None = None,
+    ) -> Tensor:
+        """The model on what `backend` has planned; all logits without `keep`."""
         with _attention_of(self.model):
             output: Any = self.model(
-                input_ids=torch.tensor(token_ids, dtype=torch.int64, device=device)[None],
-                position_ids=torch.tensor(batch.positions, device=device)[None],
-                logits_to_keep=torch.tensor(keep, dtype=torch.int64, device=device),
+                input_ids=token_ids[None],
+                position_ids=positions[None],
+                logits_to_keep=0 if keep is None else keep,
                 use_cache=True,
-                radix=backend,
-                **{self._cache_name: cache},
+                radix=backend or self.backend,
+                **{self._cache_name: cache or self._cache},
             )
         logits: Tensor = output.logits[0].float()
         return logits
@@ -182,7 +209,7 @@ class _Trial(AttentionBackend):
         self.pool.check_rows(k, v, self._planned().num_tokens)
         self.written.append(layer)
 
-    def run(self, q: Tensor, layer: int, *, sm_scale: float | None = None) -> Tensor:
+    def run(self, q: Tensor, layer: int, **features: Any) -> Tensor:
         self._check_query(q)
         self.ran.append(layer)
         return torch.zeros_like(q)

@@ -75,7 +75,8 @@ class Schedule:
             return None
         rows = [request.slots[:end] for _, request, end in work]
         token_ids = [each.token_ids for each in work]
-        batch = AttentionBatch(rows, [len(ids) for ids in token_ids])
+        names = [each.generation.row_name for each in work]
+        batch = AttentionBatch(rows, [len(ids) for ids in token_ids], names)
         return Step(work, np.concatenate(token_ids), batch)
 
     def computed(self, step: Step) -> None:

@@ -1,0 +1,1 @@
+"""Measurements on a CUDA card, one script a claim: `python -m bench.gpu.NAME`."""

@@ -1,0 +1,120 @@
+"""Decode over shared prefixes: the tree against the flat kernel that engines run, and FlashInfer's
+cascade where it is installed.
+
+    python -m bench.gpu.decode                        into bench/results/gpu/decode.json
+    python -m bench.gpu.decode --without-flashinfer   it compiles for two minutes when first used
+
+bf16, head size 128, page size 1, slots scattered. Each contender is a CUDA graph of one layer; all
+run in turn, caches cleared. Flat is the faster of fa3 with and without its schedule made before.
+"""
+
+import argparse
+import importlib.util
+from collections.abc import Callable
+from statistics import median
+from typing import Any
+
+import torch
+
+from bench.gpu.batches import SHARED, UNSHARED, Batch, skewed
+from bench.gpu.measure import captured, copy_bandwidth, in_turn, medians, save_figures
+from radixkv.attention import get_backend
+from radixkv.attention.tree import TreeAttention
+
+# What the claim is: times the flat kernel's speed, and FlashInfer's.
+AT_LEAST = [9, 4, 5, 3.3, 2.4, 1.2, 6]
+FLASHINFER_AT_LEAST = [4, 3, 3, 3, 3, 3, 4]
+
+
+def contenders(
+    batch: Batch, flashinfer: bool
+) -> tuple[dict[str, Callable[[], None]], TreeAttention]:
+    tree = get_backend("tree", batch.pool, q_heads=batch.shape.heads)
+    assert isinstance(tree, TreeAttention)
+    tree.plan(batch.asked)
+    flat = get_backend("tree", batch.pool, mode="flat")
+    flat.plan(batch.asked)
+    flat.run(batch.q, 0)  # makes the schedule, which the graph then finds
+    runs = {
+        "tree": captured(lambda: tree.run(batch.q, 0)),
+        "flat": captured(lambda: flat.run(batch.q, 0)),
+        "flat, schedule in the call": captured(lambda: unscheduled(flat, batch)),
+    }
+    if flashinfer:
+        from bench.gpu.flashinfer import cascade
+
+        runs["flashinfer"] = captured(cascade(batch))
+    return runs, tree
+
+
+def unscheduled(flat: Any, batch: Batch) -> torch.Tensor:
+    """As engines call it that make no schedule beforehand."""
+    step, kernel = flat.step, flat.flat
+    output: torch.Tensor = kernel._attend(
+        batch.q, kernel._paged(batch.pool.k(0)), kernel._paged(batch.pool.v(0)),
+        page_table=step.table, cache_seqlens=step.lengths, cu_seqlens_q=step.starts,
+        max_seqlen_q=1, causal=True,
+    )  # fmt: skip
+    return output
+
+
+def error(batch: Batch, tree: TreeAttention) -> float:
+    """Relative, against the float32 reference."""
+    reference = get_backend("reference", batch.pool)
+    reference.plan(batch.asked)
+    expected = reference.run(batch.q.float(), 0)
+    return float((tree.run(batch.q, 0).float() - expected).norm() / expected.norm())
+
+
+def measured(batch: Batch, bandwidth: float, flashinfer: bool) -> dict[str, Any]:
+    runs, tree = contenders(batch, flashinfer)
+    samples = in_turn(runs)
+    us = medians(samples)
+    flat = min(us["flat"], us["flat, schedule in the call"])
+    found = {
+        "batch": batch.shape.name,
+        "us": us,
+        "limit_us": round(batch.limit_us(bandwidth), 1),
+        "times_flat": round(flat / us["tree"], 2),
+        "error": round(error(batch, tree), 5),
+        "chosen": str(tree.explain()),
+        "samples_us": samples,
+    }
+    if flashinfer:
+        found["times_flashinfer"] = round(us["flashinfer"] / us["tree"], 2)
+    return found
+
+
+def shown(row: dict[str, Any]) -> str:
+    us = row["us"]
+    other = ""
+    if "flashinfer" in us:
+        other = f"  flashinfer {us['flashinfer']:6.1f} ({row['times_flashinfer']:.2f} x)"
+    flat = min(us["flat"], us["flat, schedule in the call"])
+    return (
+        f"{row['batch']:52} limit {row['limit_us']:6.1f}  flat {flat:6.1f}  tree {us['tree']:6.1f} "
+        f"({row['times_flat']:.2f} x){other}  error {row['error']:.4f}  {row['chosen']}"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--without-flashinfer", action="store_true")
+    has_it = importlib.util.find_spec("flashinfer") is not None
+    flashinfer = has_it and not parser.parse_args().without_flashinfer
+    torch.manual_seed(0)
+    bandwidth = copy_bandwidth()
+    rows = []
+    for shape in [*SHARED, *UNSHARED]:
+        rows.append(measured(Batch(shape), bandwidth, flashinfer and shape in SHARED))
+        print(shown(rows[-1]), flush=True)
+    rows.append(measured(skewed(), bandwidth, False))
+    print(shown(rows[-1]), flush=True)
+    figures = {"copy_bytes_per_us": round(bandwidth), "seed": 0, "rows": rows}
+    print(save_figures("decode", figures))
+    empty = in_turn({"empty": captured(lambda: torch.empty(1, device="cuda").zero_())})
+    print(f"a graph of one empty kernel: {median(empty['empty']):.1f} us")
+
+
+if __name__ == "__main__":
+    main()

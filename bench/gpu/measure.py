@@ -1,0 +1,82 @@
+"""Timing on a CUDA card: captured graphs, cold caches, contenders in turn."""
+
+import subprocess
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from triton.testing import do_bench
+
+from bench.report import RESULTS, save
+
+ROUNDS = 5
+
+
+def captured(run: Callable[[], Any]) -> Callable[[], None]:
+    """`run` as the replay of a CUDA graph; it ran twice before, so that all is compiled."""
+    side = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+    side.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(side):
+        run()
+        run()
+    torch.cuda.current_stream().wait_stream(side)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        run()
+    return graph.replay
+
+
+def in_turn(
+    contenders: Mapping[str, Callable[[], None]], *, rounds: int = ROUNDS, rep_ms: int = 20
+) -> dict[str, list[float]]:
+    """Microseconds of every run of each contender, all of them in each round.
+
+    The second-level cache is cleared before each run.
+    """
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(rounds):
+        for name, run in contenders.items():
+            times = do_bench(run, warmup=5, rep=rep_ms, return_mode="all")
+            samples[name] += [round(time * 1e3, 2) for time in times]
+    return samples
+
+
+def medians(samples: Mapping[str, list[float]]) -> dict[str, float]:
+    return {name: round(median(times), 1) for name, times in samples.items()}
+
+
+def copy_bandwidth() -> float:
+    """Bytes a microsecond that a large copy on the device reads and writes together."""
+    source = torch.empty(2**31, dtype=torch.uint8, device="cuda")
+    target = torch.empty_like(source)
+    times = do_bench(lambda: target.copy_(source), warmup=5, rep=50, return_mode="all")
+    microseconds: float = median(times) * 1e3
+    return 2 * len(source) / microseconds
+
+
+def card() -> dict[str, Any]:
+    """The card and what runs on it."""
+    properties = torch.cuda.get_device_properties(0)
+    return {
+        "card": properties.name,
+        "multiprocessors": properties.multi_processor_count,
+        "driver": _driver(),
+        "torch": torch.__version__,
+        "cuda": torch.version.cuda,
+    }
+
+
+def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
+    """Into bench/results/gpu/NAME.json, with the card."""
+    where = path or RESULTS / "gpu" / f"{name}.json"
+    return save(name, f"python -m bench.gpu.{name}", {**card(), **figures}, where)
+
+
+def _driver() -> str:
+    asked = ["nvidia-smi", "--query-gpu=driver_version", "--format=csv,noheader"]
+    try:
+        return subprocess.run(asked, capture_output=True, text=True).stdout.strip()
+    except FileNotFoundError:
+        return "unknown"

@@ -1,0 +1,273 @@
+// radixkv/attention/tree/planner.py in C++: the same plan, in microseconds.
+
+#include <nanobind/nanobind.h>
+#include <nanobind/ndarray.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <numeric>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+namespace nb = nanobind;
+
+namespace {
+
+struct Row {
+    const int32_t* slots;
+    int32_t length;
+};
+
+struct Shape {
+    int32_t group, kv_heads, narrow_rows, wide_rows, wide_blocks, narrow_blocks;
+    int32_t shortest_wide, shortest_narrow, longest_narrow, share;
+};
+
+struct Run {
+    int32_t row, start, end;
+    std::vector<int32_t> requests;
+    int64_t length() const { return end - start; }
+};
+
+// parts: the requests of a tile, each with the number of its partial result.
+struct Piece {
+    int32_t row, start, end;
+    std::vector<std::pair<int32_t, int32_t>> parts;
+};
+
+int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+int64_t rounded(int64_t length, int64_t chunk) {
+    return std::max<int64_t>(1, (2 * length + chunk) / (2 * chunk));
+}
+
+int32_t common(const Row& one, const Row& other, int32_t low) {
+    int32_t high = std::min(one.length, other.length);
+    while (low < high) {
+        const int32_t middle = low + (high - low) / 2;
+        if (one.slots[middle] == other.slots[middle])
+            low = middle + 1;
+        else
+            high = middle;
+    }
+    return low;
+}
+
+class Planner {
+  public:
+    Planner(std::vector<Row> rows, const Shape& shape) : rows_(std::move(rows)), shape_(shape) {}
+
+    void plan() {
+        find_runs();
+        parts_.assign(rows_.size(), 0);
+        const int64_t wide_chunk = this->wide_chunk(), narrow_chunk = this->narrow_chunk();
+        for (const Run& run : runs) {
+            const bool is_wide = this->is_wide(run);
+            const int64_t n =
+                is_wide ? divided_up(run.length(), wide_chunk) : rounded(run.length(), narrow_chunk);
+            cut(run, n, is_wide ? wide_ : narrow_);
+        }
+        pack();
+    }
+
+    std::vector<Run> runs;
+    std::vector<int32_t> wide, narrow, members, starts, growing;
+
+  private:
+    struct Group {
+        std::vector<int32_t> requests;
+        int32_t at, begin;
+    };
+
+    // The groups' parts by the slot at `at`, in the order in which their slots come first.
+    std::vector<std::vector<int32_t>> by_slot(const Group& group) {
+        std::vector<std::vector<int32_t>> parts;
+        std::unordered_map<int32_t, size_t> known;
+        for (int32_t request : group.requests) {
+            const Row& row = rows_[request];
+            const int32_t slot = group.at < row.length ? row.slots[group.at] : -1;
+            auto [found, is_new] = known.try_emplace(slot, parts.size());
+            if (is_new) parts.emplace_back();
+            parts[found->second].push_back(request);
+        }
+        return parts;
+    }
+
+    void find_runs() {
+        std::vector<int32_t> all(rows_.size());
+        std::iota(all.begin(), all.end(), 0);
+        std::vector<Group> todo;
+        todo.push_back({std::move(all), 0, 0});
+        while (!todo.empty()) {
+            const Group group = std::move(todo.back());
+            todo.pop_back();
+            std::vector<Group> later;
+            for (std::vector<int32_t>& same : by_slot(group)) visit(group, same, later);
+            for (auto each = later.rbegin(); each != later.rend(); ++each)
+                todo.push_back(std::move(*each));
+        }
+    }
+
+    void visit(const Group& group, std::vector<int32_t>& same, std::vector<Group>& later) {
+        const Row& first = rows_[same[0]];
+        if (same.size() == 1 || group.at == first.length) {
+            for (int32_t request : same)
+                if (group.begin < rows_[request].length)
+                    runs.push_back({request, group.begin, rows_[request].length, {request}});
+            return;
+        }
+        int32_t end = first.length;
+        for (size_t i = 1; i < same.size(); i++)
+            end = std::min(end, common(first, rows_[same[i]], group.at));
+        const int64_t n = static_cast<int64_t>(same.size());
+        int32_t begin = group.begin;
+        if ((end - begin) * (n - 1) >= shape_.share * n) {
+            runs.push_back({same[0], begin, end, same});
+            begin = end;
+        }
+        later.push_back({std::move(same), end, begin});
+    }
+
+    bool is_wide(const Run& run) const {
+        return static_cast<int64_t>(run.requests.size()) * shape_.group > shape_.narrow_rows;
+    }
+
+    // How many requests a tile of the run has.
+    int64_t tile_size(const Run& run) const {
+        const int64_t rows = is_wide(run) ? shape_.wide_rows : shape_.narrow_rows;
+        const int64_t most = std::max<int64_t>(1, rows / shape_.group);
+        const int64_t n = static_cast<int64_t>(run.requests.size());
+        return divided_up(n, divided_up(n, most));
+    }
+
+    int64_t num_tiles(const Run& run) const {
+        return divided_up(static_cast<int64_t>(run.requests.size()), tile_size(run));
+    }
+
+    int64_t wide_chunk() const {
+        int64_t blocks = 0, work = 0;
+        for (const Run& run : runs) {
+            if (!is_wide(run)) continue;
+            blocks += num_tiles(run) * shape_.kv_heads;
+            work += run.length() * num_tiles(run) * shape_.kv_heads;
+        }
+        if (!blocks) return shape_.shortest_wide;
+        const int64_t most = divided_up(blocks, shape_.wide_blocks) * shape_.wide_blocks;
+        int64_t chunk = std::max<int64_t>(shape_.shortest_wide, divided_up(work, most));
+        while (blocks_at(chunk) > most) chunk += chunk / 16;
+        return chunk;
+    }
+
+    int64_t blocks_at(int64_t chunk) const {
+        int64_t blocks = 0;
+        for (const Run& run : runs)
+            if (is_wide(run))
+                blocks += divided_up(run.length(), chunk) * num_tiles(run) * shape_.kv_heads;
+        return blocks;
+    }
+
+    int64_t narrow_chunk() const {
+        int64_t total = 0;
+        for (const Run& run : runs)
+            if (!is_wide(run)) total += run.length() * num_tiles(run);
+        const int64_t even = divided_up(total * shape_.kv_heads, shape_.narrow_blocks);
+        return std::min<int64_t>(std::max<int64_t>(even, shape_.shortest_narrow),
+                                 shape_.longest_narrow);
+    }
+
+    // Into n pieces, or fewer: they end where a block of slots does.
+    void cut(const Run& run, int64_t n, std::vector<Piece>& pieces) {
+        const int64_t step = divided_up(divided_up(run.length(), n), 32) * 32;
+        const size_t size = static_cast<size_t>(tile_size(run));
+        for (int64_t start = run.start; start < run.end; start += step) {
+            const int64_t end = std::min<int64_t>(start + step, run.end);
+            for (size_t at = 0; at < run.requests.size(); at += size) {
+                Piece piece{run.row, static_cast<int32_t>(start), static_cast<int32_t>(end), {}};
+                for (size_t i = at; i < std::min(at + size, run.requests.size()); i++)
+                    piece.parts.emplace_back(run.requests[i], parts_[run.requests[i]]);
+                pieces.push_back(std::move(piece));
+            }
+            for (int32_t request : run.requests) parts_[request]++;
+        }
+    }
+
+    void pack() {
+        starts.push_back(0);
+        for (int32_t parts : parts_) starts.push_back(starts.back() + parts);
+        growing.assign(rows_.size(), -1);
+        pack_items(wide_, wide);
+        pack_items(narrow_, narrow);
+        for (size_t item = 0; item < narrow.size() / 8; item++) {
+            const int32_t* fields = narrow.data() + 8 * item;
+            if (fields[4] == 1 && fields[2] == rows_[fields[0]].length)
+                growing[fields[0]] = static_cast<int32_t>(item);
+        }
+    }
+
+    void pack_items(std::vector<Piece>& pieces, std::vector<int32_t>& items) {
+        std::stable_sort(pieces.begin(), pieces.end(), [](const Piece& one, const Piece& other) {
+            return one.end - one.start > other.end - other.start;
+        });
+        for (const Piece& piece : pieces) {
+            const int32_t first = static_cast<int32_t>(members.size() / 2);
+            const int32_t count = static_cast<int32_t>(piece.parts.size());
+            items.insert(items.end(),
+                         {piece.row, piece.start, piece.end, first, count, piece.end, 0, 0});
+            for (auto [request, part] : piece.parts) {
+                members.push_back(request);
+                members.push_back(starts[request] + part);
+            }
+        }
+    }
+
+    std::vector<Row> rows_;
+    Shape shape_;
+    std::vector<int32_t> parts_;
+    std::vector<Piece> wide_, narrow_;
+};
+
+using Int32Array = nb::ndarray<nb::numpy, int32_t, nb::c_contig>;
+
+Int32Array as_array(std::vector<int32_t>&& values, size_t columns) {
+    auto* kept = new std::vector<int32_t>(std::move(values));
+    nb::capsule owner(kept, [](void* p) noexcept { delete static_cast<std::vector<int32_t>*>(p); });
+    const size_t shape[2] = {kept->size() / columns, columns};
+    return Int32Array(kept->data(), columns == 1 ? 1 : 2, shape, owner);
+}
+
+std::vector<int32_t> described(const std::vector<Run>& runs) {
+    std::vector<int32_t> all;
+    for (const Run& run : runs)
+        all.insert(all.end(),
+                   {run.row, run.start, run.end, static_cast<int32_t>(run.requests.size())});
+    return all;
+}
+
+using RowArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::device::cpu>;
+
+nb::tuple plan_tree(nb::sequence rows, RowArray options) {
+    Shape shape;
+    if (options.size() * sizeof(int32_t) != sizeof(shape))
+        throw nb::value_error("options are those of Shape, in order");
+    std::memcpy(&shape, options.data(), sizeof(shape));
+    std::vector<Row> taken;
+    for (nb::handle row : rows) {
+        auto slots = nb::cast<RowArray>(row);
+        taken.push_back({slots.data(), static_cast<int32_t>(slots.size())});
+    }
+    Planner planner(std::move(taken), shape);
+    planner.plan();
+    return nb::make_tuple(
+        as_array(std::move(planner.wide), 8), as_array(std::move(planner.narrow), 8),
+        as_array(std::move(planner.members), 2), as_array(std::move(planner.starts), 1),
+        as_array(described(planner.runs), 4), as_array(std::move(planner.growing), 1));
+}
+
+}  // namespace
+
+NB_MODULE(_planner, module) {
+    module.def("plan_tree", &plan_tree, nb::arg("rows"), nb::arg("options"));
+}

@@ -1,0 +1,403 @@
+// Attention of up to 128 query rows (queries x heads that share a KV head) over one run of slots.
+//
+// One block an item and KV head. Warps 0 to 3 fetch: they look slots up in the table and copy K and
+// V rows to shared memory, three tiles ahead. Two warpgroups compute, 64 rows each; the softmax of
+// a tile runs while the tensor cores multiply the tile before it with V. A warpgroup without rows
+// sits out.
+//
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), PAGE and HALF (fp16 instead of bf16)
+// defined.
+
+typedef unsigned int u32;
+typedef unsigned long long u64;
+
+constexpr int G = H / HK;
+constexpr int TILE = 64;  // slots a tile
+constexpr int STAGES = 3;
+constexpr int PANEL = TILE * 128;  // bytes of 64 columns of a tile: rows of 128 bytes, swizzled
+constexpr int TILE_BYTES = PANEL * D / 64;
+constexpr int Q_PANEL = 64 * 128;
+constexpr int Q_BYTES = Q_PANEL * D / 64;  // a warpgroup's 64 rows
+constexpr int CHUNKS = D / 8;              // 16-byte pieces of a row
+constexpr int ROWS_A_PASS = 128 / CHUNKS;
+constexpr int PASSES = TILE / ROWS_A_PASS;
+constexpr int ROWS_A_WARP = 32 / CHUNKS;  // in one pass
+constexpr int TILES_A_LOOK_UP = 32 / (PASSES * ROWS_A_WARP);
+constexpr long long SLOT = (long long)HK * D * 2;  // bytes
+
+struct Item {  // as attend.py says; every query sees all of the run
+    int row, start, end, first, queries, limit, step, low;
+};
+
+__device__ __forceinline__ u32 smem_address(const void* p) {
+    return (u32)__cvta_generic_to_shared(p);
+}
+
+// Where the 16-byte piece `chunk` of row `row` lies in a tile of `rows` rows.
+template <int rows>
+__device__ __forceinline__ u32 swizzled(int row, int chunk) {
+    return (chunk / 8) * rows * 128 + row * 128 + ((chunk % 8) ^ (row % 8)) * 16;
+}
+
+__device__ __forceinline__ void barrier_init(u32 bar, int count) {
+    asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count));
+}
+__device__ __forceinline__ void barrier_arrive(u32 bar) {
+    asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void barrier_arrive_after_copies(u32 bar) {
+    asm volatile("cp.async.mbarrier.arrive.noinc.shared.b64 [%0];" ::"r"(bar) : "memory");
+}
+__device__ __forceinline__ void barrier_wait(u32 bar, u32 parity) {
+    asm volatile(
+        "{\n.reg .pred p;\nagain:\n"
+        "mbarrier.try_wait.parity.shared.b64 p, [%0], %1;\n"
+        "@p bra done;\nbra again;\ndone:\n}" ::"r"(bar),
+        "r"(parity)
+        : "memory");
+}
+__device__ __forceinline__ void copy_16(u32 to, const char* from) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+__device__ __forceinline__ void shared_writes_to_wgmma() {
+    asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
+}
+
+// A shared operand in 128-byte swizzle, 8 rows every 1024 bytes, 64 columns every `leading` bytes.
+__device__ __forceinline__ u64 descriptor(u32 address, u32 leading) {
+    return (u64)(address >> 4) | (u64)(leading >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
+}
+// The same operand `bytes` further on: an add, where making it anew would cost more than the
+// product.
+__device__ __forceinline__ u64 moved(u64 descriptor, u32 bytes) {
+    return descriptor + (bytes >> 4);
+}
+
+__device__ __forceinline__ void wgmma_begin() {
+    asm volatile("wgmma.fence.sync.aligned;" ::: "memory");
+}
+__device__ __forceinline__ void wgmma_commit() {
+    asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory");
+}
+template <int pending>
+__device__ __forceinline__ void wgmma_wait() {
+    asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+#ifdef HALF
+#define OPERANDS "f32.f16.f16"
+#define PACK "cvt.rn.f16x2.f32"
+#else
+#define OPERANDS "f32.bf16.bf16"
+#define PACK "cvt.rn.bf16x2.f32"
+#endif
+
+__device__ __forceinline__ u32 pack(float low, float high) {
+    u32 packed;
+    asm(PACK " %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
+    return packed;
+}
+__device__ __forceinline__ float exp2_fast(float x) {
+    float y;
+    asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
+#define F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
+#define F16(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
+#define F32(d, i) F16(d, i), F16(d, i + 16)
+#define R32                                                                                       \
+    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%" \
+    "25,%26,%27,%28,%29,%30,%31"
+#define R64                                                                                      \
+    R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%" \
+        "53,%54,%55,%56,%57,%58,"                                                                \
+        "%59,%60,%61,%62,%63"
+
+// s (64 x 64) = or += q (64 x 16, shared) k^T (16 x 64, shared).
+__device__ __forceinline__ void multiply_qk(float (&s)[32], u64 q, u64 k, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." OPERANDS
+        " {" R32 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+        : F32(s, 0)
+        : "l"(q), "l"(k), "r"(add));
+}
+
+// o (64 x D) += p (64 x 16, registers) v (16 x D, shared).
+__device__ __forceinline__ void multiply_pv(float (&o)[32], const u32* p, u64 v) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS " {" R32
+                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
+                 : F32(o, 0)
+                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+}
+__device__ __forceinline__ void multiply_pv(float (&o)[64], const u32* p, u64 v) {
+    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS " {" R64
+                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
+                 : F32(o, 0), F32(o, 32)
+                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+}
+
+struct Shared {
+    alignas(1024) char q[2][Q_BYTES];
+    alignas(1024) char k[STAGES][TILE_BYTES];
+    alignas(1024) char v[STAGES][TILE_BYTES];
+    u64 full_k[STAGES], full_v[STAGES], empty_k[STAGES], empty_v[STAGES];
+};
+
+// Which stage a tile is in, and which of the two phases of the stage's barriers it completes.
+struct Turn {
+    int stage = 0;
+    u32 phase = 0;
+    __device__ __forceinline__ void next() {
+        if (++stage == STAGES) stage = 0, phase ^= 1;
+    }
+};
+
+// Tiles go from the last, which may be cut short, to the first, two at a time: a lane looks up one
+// slot of the next two while the present two are copied, and the lanes that copy a row get its slot
+// from there.
+struct Producer {
+    Shared& shared;
+    const char *k, *v;  // this thread's piece of slot 0
+    const int* table;
+    int start, end, thread;
+
+    __device__ __forceinline__ int look_up(int tile) const {
+        const int lane = thread % 32, row = lane % (PASSES * ROWS_A_WARP);
+        tile -= lane / (PASSES * ROWS_A_WARP);
+        const int at = start + tile * TILE + row / ROWS_A_WARP * ROWS_A_PASS +
+                       thread / 32 * ROWS_A_WARP + row % ROWS_A_WARP;
+        if (tile < 0 || at >= end) return 0;
+        return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
+    }
+
+    __device__ __forceinline__ void produce(int tile) {
+        const u32 to = swizzled<TILE>(thread / CHUNKS, thread % CHUNKS);
+        const u32 k_to = smem_address(shared.k[0]) + to, v_to = smem_address(shared.v[0]) + to;
+        const u32 full_k = smem_address(shared.full_k), full_v = smem_address(shared.full_v);
+        const u32 empty_k = smem_address(shared.empty_k), empty_v = smem_address(shared.empty_v);
+        Turn turn;
+        for (int slots = look_up(tile); tile >= 0;) {
+            const int ahead = look_up(tile - TILES_A_LOOK_UP);
+#pragma unroll
+            for (int t = 0; t < TILES_A_LOOK_UP; t++, tile--, turn.next()) {
+                if (tile < 0) break;
+                long long offset[PASSES];
+#pragma unroll
+                for (int i = 0; i < PASSES; i++)
+                    offset[i] =
+                        SLOT * __shfl_sync(~0u, slots,
+                                           (t * PASSES + i) * ROWS_A_WARP + thread % 32 / CHUNKS);
+                // A fresh barrier counts as having completed the phase before its first.
+                barrier_wait(empty_k + turn.stage * 8, turn.phase ^ 1);
+#pragma unroll
+                for (int i = 0; i < PASSES; i++)
+                    copy_16(k_to + turn.stage * TILE_BYTES + i * ROWS_A_PASS * 128, k + offset[i]);
+                barrier_arrive_after_copies(full_k + turn.stage * 8);
+                barrier_wait(empty_v + turn.stage * 8, turn.phase ^ 1);
+#pragma unroll
+                for (int i = 0; i < PASSES; i++)
+                    copy_16(v_to + turn.stage * TILE_BYTES + i * ROWS_A_PASS * 128, v + offset[i]);
+                barrier_arrive_after_copies(full_v + turn.stage * 8);
+            }
+            slots = ahead;
+        }
+        asm volatile("cp.async.wait_all;" ::: "memory");
+    }
+};
+
+struct Consumer {
+    u64 q, k, v;  // operands; k and v those of stage 0
+    u32 full_k, full_v, empty_k, empty_v;
+    int thread;
+    float scale;
+    float o[D / 2], s[32];
+    u32 p[16];
+    float top[2], sum[2], keep[2];
+
+    __device__ __forceinline__ Consumer(Shared& shared, int group, int thread, float scale)
+        : q(descriptor(smem_address(shared.q[group]), 16)),
+          k(descriptor(smem_address(shared.k[0]), 16)),
+          v(descriptor(smem_address(shared.v[0]), PANEL)),
+          full_k(smem_address(shared.full_k)),
+          full_v(smem_address(shared.full_v)),
+          empty_k(smem_address(shared.empty_k)),
+          empty_v(smem_address(shared.empty_v)),
+          thread(thread),
+          scale(scale) {}
+
+    __device__ __forceinline__ void begin_scores(Turn turn) {
+        barrier_wait(full_k + turn.stage * 8, turn.phase);
+        shared_writes_to_wgmma();
+        const u64 tile = moved(k, turn.stage * TILE_BYTES);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < D / 16; i++)
+            multiply_qk(s, moved(q, i / 4 * Q_PANEL + i % 4 * 32),
+                        moved(tile, i / 4 * PANEL + i % 4 * 32), i);
+        wgmma_commit();
+    }
+
+    __device__ __forceinline__ void begin_values(Turn turn) {
+        barrier_wait(full_v + turn.stage * 8, turn.phase);
+        shared_writes_to_wgmma();
+        const u64 tile = moved(v, turn.stage * TILE_BYTES);
+        wgmma_begin();
+#pragma unroll
+        for (int i = 0; i < TILE / 16; i++) multiply_pv(o, p + 4 * i, moved(tile, i * 2048));
+        wgmma_commit();
+    }
+
+    __device__ __forceinline__ void release(u32 empty, Turn turn) {
+        if (thread == 0) barrier_arrive(empty + turn.stage * 8);
+    }
+
+    __device__ __forceinline__ void mask(int valid) {
+#pragma unroll
+        for (int i = 0; i < 32; i++)
+            if ((i / 4) * 8 + (thread % 4) * 2 + i % 2 >= valid) s[i] = __int_as_float(0xff800000);
+    }
+
+    // s becomes exp2(s * scale - top); `keep` is what earlier sums shrink by.
+    __device__ __forceinline__ void softmax() {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            float most = top[r];
+#pragma unroll
+            for (int i = 0; i < 32; i += 4)
+                most = fmaxf(most, fmaxf(s[i + 2 * r], s[i + 2 * r + 1]));
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
+            most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
+            keep[r] = exp2_fast((top[r] - most) * scale);
+            float shift = most * scale, total = 0;
+#pragma unroll
+            for (int i = 0; i < 32; i += 4) {
+                s[i + 2 * r] = exp2_fast(fmaf(s[i + 2 * r], scale, -shift));
+                s[i + 2 * r + 1] = exp2_fast(fmaf(s[i + 2 * r + 1], scale, -shift));
+                total += s[i + 2 * r] + s[i + 2 * r + 1];
+            }
+            sum[r] = sum[r] * keep[r] + total;
+            top[r] = most;
+        }
+    }
+
+    __device__ __forceinline__ void pack_weights() {
+#pragma unroll
+        for (int i = 0; i < 16; i++) p[i] = pack(s[2 * i], s[2 * i + 1]);
+    }
+
+    // Tops seldom rise after the first tiles.
+    __device__ __forceinline__ void shrink() {
+        if (!__any_sync(~0u, keep[0] != 1.0f || keep[1] != 1.0f)) return;
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] *= keep[(i / 2) % 2];
+    }
+
+    __device__ __forceinline__ void consume(int count, int valid) {
+#pragma unroll
+        for (int i = 0; i < D / 2; i++) o[i] = 0;
+        top[0] = top[1] = __int_as_float(0xff7fffff);
+        sum[0] = sum[1] = 0;
+        Turn turn;
+        begin_scores(turn);
+        wgmma_wait<0>();
+        release(empty_k, turn);
+        if (valid < TILE) mask(valid);
+        softmax();
+        pack_weights();
+        for (int n = 1; n < count; n++) {
+            const Turn before = turn;
+            turn.next();
+            begin_scores(turn);
+            begin_values(before);
+            wgmma_wait<1>();
+            release(empty_k, turn);
+            softmax();
+            wgmma_wait<0>();
+            release(empty_v, before);
+            pack_weights();
+            shrink();
+        }
+        begin_values(turn);
+        wgmma_wait<0>();
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
+            sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
+        }
+    }
+};
+
+__device__ __forceinline__ void load_queries(char* to, const char* q, const int2* members,
+                                             const Item& item, int head, int group, int thread) {
+    constexpr int PIECES = 64 * CHUNKS / 128;
+    uint4 pieces[PIECES];
+#pragma unroll
+    for (int i = 0; i < PIECES; i++) {
+        const int at = group * 64 + i * ROWS_A_PASS + thread / CHUNKS;
+        pieces[i] = make_uint4(0, 0, 0, 0);
+        if (at / G < item.queries) {
+            const long long token = __ldg(&members[item.first + at / G].x);
+            pieces[i] = __ldg(
+                (const uint4*)(q + (token * H + head * G + at % G) * D * 2 + thread % CHUNKS * 16));
+        }
+    }
+#pragma unroll
+    for (int i = 0; i < PIECES; i++)
+        *(uint4*)(to + swizzled<64>(i * ROWS_A_PASS + thread / CHUNKS, thread % CHUNKS)) =
+            pieces[i];
+    shared_writes_to_wgmma();
+    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
+}
+
+extern "C" __global__ void __launch_bounds__(512, 1)
+    wide_tile(const char* q, const char* k, const char* v, const int* table, long long table_stride,
+              const Item* items, const int* count, const int2* members, float* partial, float* lse,
+              float scale) {
+    extern __shared__ char memory[];
+    Shared& shared = *(Shared*)(((u64)memory + 1023) / 1024 * 1024);
+    const Item item = items[blockIdx.y];
+    if (blockIdx.y >= *count) return;
+    // Warp-uniform for the compiler, too: descriptors are made from it.
+    const int head = blockIdx.x, thread = threadIdx.x % 128,
+              warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    const int tiles = (item.end - item.start + TILE - 1) / TILE;
+    const int active = item.queries * G > 64 ? 2 : 1;
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            barrier_init(smem_address(&shared.full_k[i]), 128);
+            barrier_init(smem_address(&shared.full_v[i]), 128);
+            barrier_init(smem_address(&shared.empty_k[i]), active);
+            barrier_init(smem_address(&shared.empty_v[i]), active);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    __syncthreads();
+    if (warpgroup == 0) {
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        const int piece = head * D * 2 + thread % CHUNKS * 16;
+        Producer producer{shared,     k + piece, v + piece, table + item.row * table_stride,
+                          item.start, item.end,  thread};
+        producer.produce(tiles - 1);
+    } else {
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+        const int group = warpgroup - 1;
+        if (group >= active) return;
+        load_queries(shared.q[group], q, members, item, head, group, thread);
+        Consumer consumer(shared, group, thread, scale);
+        consumer.consume(tiles, item.end - item.start - (tiles - 1) * TILE);
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = group * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * r;
+            if (at / G >= item.queries) continue;
+            const long long out =
+                (long long)__ldg(&members[item.first + at / G].y) * H + head * G + at % G;
+            const float over = 1.0f / consumer.sum[r];
+            if (thread % 4 == 0) lse[out] = consumer.top[r] * scale + __log2f(consumer.sum[r]);
+#pragma unroll
+            for (int i = 0; i < D / 8; i++)
+                *(float2*)(partial + out * D + i * 8 + thread % 4 * 2) = make_float2(
+                    consumer.o[4 * i + 2 * r] * over, consumer.o[4 * i + 2 * r + 1] * over);
+        }
+    }
+}

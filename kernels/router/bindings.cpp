@@ -1,0 +1,115 @@
+// radixkv.kernels._router
+#include <nanobind/stl/string.h>
+#include <nanobind/stl/vector.h>
+
+#include <random>
+
+#include "holdings.hpp"
+#include "tree/input.hpp"
+
+namespace radixkv {
+
+namespace {
+
+using namespace nb::literals;
+
+// `bytes` and bytearrays as little-endian int32, in place; empty for all else.
+ArrayView<int32_t> view_bytes(nb::handle codes) {
+    const char* items;
+    Py_ssize_t size;
+    if (PyBytes_CheckExact(codes.ptr())) {
+        items = PyBytes_AS_STRING(codes.ptr());
+        size = PyBytes_GET_SIZE(codes.ptr());
+    } else if (PyByteArray_CheckExact(codes.ptr())) {
+        items = PyByteArray_AS_STRING(codes.ptr());
+        size = PyByteArray_GET_SIZE(codes.ptr());
+    } else {
+        return {};
+    }
+    if (size % 4 || reinterpret_cast<uintptr_t>(items) % alignof(int32_t)) return {};
+    return {reinterpret_cast<const int32_t*>(items), static_cast<size_t>(size) / 4};
+}
+
+// The codes of an event, in place where they are int32 or little-endian bytes.
+class Codes {
+  public:
+    explicit Codes(nb::handle codes) : view_(view_int32(codes)) {
+        if (!view_) view_ = view_bytes(codes);
+        if (view_) return;
+        converted_ = python().asarray(codes, "int32").attr("copy")();
+        view_ = view_int32(converted_);
+    }
+
+    Int32Key key() const { return {view_.items, static_cast<uint32_t>(view_.size), true}; }
+
+  private:
+    nb::object converted_;
+    ArrayView<int32_t> view_;
+};
+
+uint64_t random_seed() {
+    std::random_device random;
+    return uint64_t{random()} << 32 | random();
+}
+
+struct PythonHoldings : Holdings {
+    PythonHoldings() : Holdings(random_seed()) {}
+};
+
+bool store(PythonHoldings& self, uint32_t holder, uint64_t run, uint64_t parent_run,
+           uint32_t parent_offset, nb::handle codes, NodeId root) {
+    Codes own(codes);
+    return self.store(holder, run, parent_run, parent_offset, own.key(), root);
+}
+
+nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root) {
+    auto look = [&](const auto& key) -> std::optional<nb::object> {
+        // No id of a list equals a negative code, so what matched of it is good.
+        constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
+        if (!is_list && !key.is_good(0)) return std::nullopt;
+        int32_t* out;
+        nb::object array = new_array(self.num_holders(), out);
+        std::fill_n(out, self.num_holders(), 0);
+        uint32_t matched = self.lengths(key, root, out);
+        if (is_list && !key.is_good(matched)) return std::nullopt;
+        return array;
+    };
+    return with_token_ids(token_ids, "token_ids", [] {}, look);
+}
+
+nb::list runs(const PythonHoldings& self, uint32_t holder) {
+    nb::list rows;
+    self.each_run(holder, [&](const HolderRun& run) {
+        int32_t* out;
+        nb::object codes = new_array(run.length, out);
+        self.copy_codes(run, out);
+        rows.append(nb::make_tuple(run.number, self.run(run.parent).number, run.offset, codes,
+                                   self.root_of(run)));
+    });
+    return rows;
+}
+
+}  // namespace
+
+NB_MODULE(_router, module) {
+    import_python();
+    nb::class_<PythonHoldings>(module, "Holdings")
+        .def(nb::init<>())
+        .def("add_holder", &PythonHoldings::add_holder)
+        .def("remove_holder", &PythonHoldings::remove_holder, "holder"_a)
+        .def("add_root", &PythonHoldings::add_root)
+        .def("remove_root", &PythonHoldings::remove_root, "root"_a)
+        .def("is_empty_root", &PythonHoldings::is_empty_root, "root"_a)
+        .def("store", &store, "holder"_a, "run"_a, "parent_run"_a, "parent_offset"_a,
+             "codes"_a.none(), "root"_a)
+        .def("trim", &PythonHoldings::trim, "holder"_a, "run"_a, "keep"_a)
+        .def("clear", &PythonHoldings::clear, "holder"_a)
+        .def("lengths", &lengths, "token_ids"_a.none(), "root"_a)
+        .def("runs", &runs, "holder"_a)
+        .def("num_tokens", &PythonHoldings::num_tokens, "holder"_a)
+        .def_prop_ro("num_nodes", &PythonHoldings::num_nodes)
+        .def_prop_ro("total_size", &PythonHoldings::total_size)
+        .def("check_integrity", &PythonHoldings::check);
+}
+
+}  // namespace radixkv

@@ -1,0 +1,238 @@
+// The union tree's nodes and the ends of runs in them: split, join, shorten.
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+
+#include "holdings.hpp"
+
+namespace radixkv {
+
+// ---- ends of runs ----
+
+void Holdings::link_end(NodeId node, RunId id, bool is_partial) {
+    HolderRun& run = runs_[id];
+    RunId& first = is_partial ? nodes_[node].partial : nodes_[node].ends;
+    run.node = node;
+    run.is_partial = is_partial;
+    run.prev_end = NONE;
+    run.next_end = first;
+    if (first != NONE) runs_[first].prev_end = id;
+    first = id;
+}
+
+void Holdings::unlink_end(RunId id) {
+    HolderRun& run = runs_[id];
+    UnionNode& node = nodes_[run.node];
+    if (run.prev_end != NONE) {
+        runs_[run.prev_end].next_end = run.next_end;
+    } else {
+        (run.is_partial ? node.partial : node.ends) = run.next_end;
+    }
+    if (run.next_end != NONE) runs_[run.next_end].prev_end = run.prev_end;
+}
+
+// The run is the last of its holder here: what that holds ends where the run ends.
+void Holdings::add_last(NodeId node, RunId id) {
+    const HolderRun& run = runs_[id];
+    bool is_whole = run.end() == nodes_[node].end();
+    if (is_whole) {
+        full_.add(node, run.holder);
+    } else {
+        full_.remove(node, run.holder);
+    }
+    link_end(node, id, !is_whole);
+}
+
+// The ends in `from` up to the end of `node` become those of `node`.
+void Holdings::take_ends(NodeId node, NodeId from) {
+    uint32_t most = nodes_[node].end();
+    for (RunId id = nodes_[from].ends, next; id != NONE; id = next) {
+        next = runs_[id].next_end;
+        if (runs_[id].end() > most) continue;
+        unlink_end(id);
+        link_end(node, id, false);
+    }
+    for (RunId id = nodes_[from].partial, next; id != NONE; id = next) {
+        next = runs_[id].next_end;
+        if (runs_[id].end() > most) continue;
+        unlink_end(id);
+        add_last(node, id);
+    }
+}
+
+// ---- nodes ----
+
+uint32_t Holdings::edge_hash(NodeId parent, int32_t token) const {
+    return edges_.hash(parent, [&](uint32_t) { return token; }, 1);
+}
+
+NodeId Holdings::new_node() {
+    nodes_.reserve(1);
+    full_.reserve(nodes_.bound() + 1, holders_.size());
+    NodeId id = nodes_.add();
+    full_.clear(id);
+    return id;
+}
+
+void Holdings::add_child(NodeId parent, NodeId child) {
+    nodes_[child].parent = parent;
+    nodes_[parent].children += 1;
+    nodes_[parent].child_xor ^= child;
+    edges_.add(edge_hash(parent, nodes_[child].tokens[0]), child);
+}
+
+void Holdings::remove_node(NodeId id) {
+    UnionNode& node = nodes_[id];
+    nodes_[node.parent].children -= 1;
+    nodes_[node.parent].child_xor ^= id;
+    edges_.remove(edge_hash(node.parent, node.tokens[0]), id);
+    total_size_ -= node.length;
+    num_nodes_ -= 1;
+    std::free(node.tokens);
+    nodes_.remove(id);
+}
+
+namespace {
+
+struct FreeTokens {
+    void operator()(int32_t* tokens) const { std::free(tokens); }
+};
+using Block = std::unique_ptr<int32_t, FreeTokens>;
+
+Block new_tokens(uint32_t length) {
+    auto* tokens = static_cast<int32_t*>(std::malloc(size_t{4} * length));
+    if (!tokens) throw std::bad_alloc();
+    return Block(tokens);
+}
+
+Block copy_tokens(const int32_t* tokens, uint32_t length) {
+    Block block = new_tokens(length);
+    std::memcpy(block.get(), tokens, size_t{4} * length);
+    return block;
+}
+
+void give_tokens(UnionNode& node, Block tokens, uint32_t length) {
+    std::free(node.tokens);
+    node.tokens = tokens.release();
+    node.length = node.capacity = length;
+}
+
+}  // namespace
+
+NodeId Holdings::add_leaf(NodeId parent, const int32_t* tokens, uint32_t count) {
+    Block own = copy_tokens(tokens, count);
+    edges_.reserve(1);
+    NodeId leaf = new_node();
+    nodes_[leaf].start = nodes_[parent].end();
+    give_tokens(nodes_[leaf], std::move(own), count);
+    add_child(parent, leaf);
+    num_nodes_ += 1;
+    total_size_ += count;
+    return leaf;
+}
+
+// Makes room in steps, so that a run that comes token by token is not copied each time.
+void Holdings::append(NodeId leaf, const int32_t* tokens, uint32_t count) {
+    UnionNode& node = nodes_[leaf];
+    uint32_t length = node.length + count;
+    if (length > node.capacity) {
+        uint32_t room = std::max(length, node.length + node.length / 4);
+        void* larger = std::realloc(node.tokens, size_t{4} * room);
+        if (!larger) throw std::bad_alloc();
+        node.tokens = static_cast<int32_t*>(larger);
+        node.capacity = room;
+    }
+    std::memcpy(node.tokens + node.length, tokens, size_t{4} * count);
+    node.length = length;
+    total_size_ += count;
+}
+
+// A head of its own for the first `at` tokens; the node keeps the rest and its identity.
+NodeId Holdings::split(NodeId id, uint32_t at) {
+    uint32_t rest = nodes_[id].length - at;
+    Block head_tokens = copy_tokens(nodes_[id].tokens, at);
+    Block rest_tokens = copy_tokens(nodes_[id].tokens + at, rest);
+    edges_.reserve(1);
+    NodeId head_id = new_node();
+    UnionNode &node = nodes_[id], &head = nodes_[head_id], &above = nodes_[node.parent];
+    edges_.replace(edge_hash(node.parent, node.tokens[0]), id, head_id);
+    above.child_xor ^= id ^ head_id;
+    head.parent = node.parent;
+    head.start = node.start;
+    give_tokens(head, std::move(head_tokens), at);
+    give_tokens(node, std::move(rest_tokens), rest);
+    node.start += at;
+    add_child(head_id, id);
+    full_.copy(head_id, id);
+    for (RunId end = node.partial; end != NONE; end = runs_[end].next_end) {
+        if (runs_[end].end() >= head.end()) full_.add(head_id, runs_[end].holder);
+    }
+    take_ends(head_id, id);
+    num_nodes_ += 1;
+    return head_id;
+}
+
+// Joins a node with its only child where the same holders hold both whole.
+void Holdings::merge(NodeId id) {
+    UnionNode& node = nodes_[id];
+    if (node.is_root || node.children != 1 || !full_.is_equal(id, node.child_xor)) return;
+    NodeId child_id = node.child_xor;
+    UnionNode& child = nodes_[child_id];
+    Block both = new_tokens(node.length + child.length);
+    std::memcpy(both.get(), node.tokens, size_t{4} * node.length);
+    std::memcpy(both.get() + node.length, child.tokens, size_t{4} * child.length);
+    edges_.remove(edge_hash(id, child.tokens[0]), child_id);
+    edges_.replace(edge_hash(node.parent, node.tokens[0]), id, child_id);
+    nodes_[node.parent].child_xor ^= id ^ child_id;
+    child.parent = node.parent;
+    child.start = node.start;
+    give_tokens(child, std::move(both), node.length + child.length);
+    take_ends(child_id, id);
+    std::free(node.tokens);
+    nodes_.remove(id);
+    num_nodes_ -= 1;
+}
+
+// Drops the tokens that nobody holds any more; the holders of what is left hold it whole.
+void Holdings::shorten(NodeId id) {
+    UnionNode& node = nodes_[id];
+    uint32_t end = 0;
+    for (RunId run = node.partial; run != NONE; run = runs_[run].next_end) {
+        end = std::max(end, runs_[run].end());
+    }
+    total_size_ -= node.end() - end;
+    node.length = end - node.start;
+    if (node.length * 2 <= node.capacity) {
+        void* smaller = std::realloc(node.tokens, size_t{4} * node.length);
+        if (smaller) node.tokens = static_cast<int32_t*>(smaller);
+        if (smaller) node.capacity = node.length;
+    }
+    for (RunId run = node.partial, next; run != NONE; run = next) {
+        next = runs_[run].next_end;
+        if (runs_[run].end() < end) continue;
+        unlink_end(run);
+        add_last(id, run);
+    }
+}
+
+// ---- looking ----
+
+NodeId Holdings::root_of(const HolderRun& run) const {
+    NodeId id = run.node;
+    while (!nodes_[id].is_root) id = nodes_[id].parent;
+    return id;
+}
+
+void Holdings::copy_codes(const HolderRun& run, int32_t* out) const {
+    uint32_t end = run.end();
+    for (NodeId id = run.node; end > run.start; id = nodes_[id].parent) {
+        const UnionNode& node = nodes_[id];
+        uint32_t from = std::max(run.start, node.start);
+        std::memcpy(out + (from - run.start), node.tokens + (from - node.start),
+                    size_t{4} * (end - from));
+        end = from;
+    }
+    if (run.content && run.private_from < run.length) out[run.private_from] = run.content;
+}
+
+}  // namespace radixkv

@@ -1,0 +1,140 @@
+"""Decode where requests share prefixes: each shared run of slots is read once for all under it."""
+
+from collections.abc import Callable, Hashable
+
+import torch
+from torch import Tensor
+
+from radixkv.attention.base import AttentionBatch
+from radixkv.attention.device import DeviceAttention, DeviceStep
+from radixkv.attention.paged import TritonAttention
+from radixkv.attention.tree.explain import Explanation
+from radixkv.attention.tree.planned import PlannedTree
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.kernels.gpu.attend import Softmax, merge
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+
+class TreeAttention(DeviceAttention):
+    """As the flat backend, fa3 where it runs, else triton; decode steps as a tree where that pays.
+
+    A step is a tree when every request has one new token, a shared prefix is long enough, and no
+    window hides it. `explain()` tells what was chosen and why. mode: "auto", or "tree" or "flat" to
+    take that always (where it is possible). q_heads: of the queries; learnt from the first step if
+    None, which is flat then.
+    """
+
+    def __init__(
+        self,
+        pool: MHATokenToKVPool,
+        *,
+        k_scale: float = 1.0,
+        v_scale: float = 1.0,
+        mode: str = "auto",
+        q_heads: int | None = None,
+    ) -> None:
+        super().__init__(pool, k_scale=k_scale, v_scale=v_scale)
+        if mode not in ("auto", "tree", "flat"):
+            raise InvalidArgumentError(f"mode is {mode!r}; it takes auto, tree or flat", mode=mode)
+        self.mode = mode
+        self.flat = flat_backend(pool, k_scale, v_scale, self.step)
+        self._planned_tree = PlannedTree(pool)
+        self._heads = 0
+        if q_heads:
+            self._learn(q_heads)
+        self._side = _side_stream(pool.device)
+        self._explanation = Explanation("flat", "nothing is planned")
+
+    def explain(self) -> Explanation:
+        """What the last plan chose, why, and what it reads."""
+        return self._explanation
+
+    @property
+    def graph_key(self) -> Hashable:
+        if self._explanation.choice == "flat":
+            return "flat", self.flat.graph_key
+        return "tree", self.step.key, self._planned_tree.key
+
+    def prepare(self, batch: AttentionBatch) -> None:
+        self.flat.batch = batch
+        self.flat.prepare(batch)
+        self._explanation = self._choose(batch)
+        if self._explanation.choice == "tree":
+            self._planned_tree.send(self.step.requests)
+
+    def _choose(self, batch: AttentionBatch) -> Explanation:
+        if self.mode == "flat":
+            return Explanation("flat", "the mode is flat")
+        if not self._heads:
+            return Explanation("flat", "the heads of the queries are not known yet")
+        if not batch.is_decode:
+            return Explanation("flat", "requests have more than one new token")
+        return self._planned_tree.update(batch, self.mode)
+
+    def run(
+        self,
+        q: Tensor,
+        layer: int,
+        *,
+        sm_scale: float | None = None,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> Tensor:
+        self._check_query(q)
+        if self._explanation.choice == "flat" or window is not None:
+            if q.shape[1] != self._heads:
+                self._learn(q.shape[1])
+            return self.flat.run(
+                q, layer, sm_scale=sm_scale, window=window, softcap=softcap, sinks=sinks
+            )
+        softmax = Softmax(self._scale(sm_scale), softcap or 0.0, self.k_scale, self.v_scale)
+        return self._run_tree(q.contiguous(), layer, softmax, sinks)
+
+    def _learn(self, heads: int) -> None:
+        self._heads = heads
+        self._planned_tree.reshape(heads)
+
+    def _run_tree(self, q: Tensor, layer: int, softmax: Softmax, sinks: Tensor | None) -> Tensor:
+        tree, out = self._planned_tree, torch.empty_like(q)
+        parts = q.new_empty((tree.num_parts, *q.shape[1:]), dtype=torch.float32)
+        lse = q.new_empty((tree.num_parts, q.shape[1]), dtype=torch.float32)
+        inputs = q, self.pool.k(layer), self.pool.v(layer), self.step.table
+        self._beside(
+            lambda: tree.run_wide(*inputs, parts, lse, softmax),
+            lambda: tree.run_narrow(*inputs, parts, lse, softmax),
+        )
+        merge(parts, lse, tree.starts, out, sinks)
+        return out
+
+    def _beside(self, wide: Callable[[], None], narrow: Callable[[], None]) -> None:
+        """Both at once: one is bound by arithmetic, the other by memory."""
+        tree = self._planned_tree
+        if self._side is None or not tree.num_wide or not tree.num_narrow:
+            wide()
+            narrow()
+            return
+        main = torch.cuda.current_stream()
+        self._side.wait_stream(main)
+        wide()
+        with torch.cuda.stream(self._side):
+            narrow()
+        main.wait_stream(self._side)
+
+
+def flat_backend(
+    pool: MHATokenToKVPool, k_scale: float, v_scale: float, step: DeviceStep
+) -> DeviceAttention:
+    """fa3 where it runs and serves `pool`, else triton."""
+    # Imported here: what fa3 needs is not everywhere.
+    from radixkv.attention.fa3 import FA3Attention, check_card
+
+    try:
+        check_card()
+        return FA3Attention(pool, k_scale=k_scale, v_scale=v_scale, step=step)
+    except (BackendUnavailableError, ImportError, InvalidArgumentError):
+        return TritonAttention(pool, k_scale=k_scale, v_scale=v_scale, step=step)
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
+    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]

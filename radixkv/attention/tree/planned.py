@@ -1,0 +1,152 @@
+"""The plan of a decode step as a tree, kept up from step to step, and what runs it."""
+
+from collections.abc import Hashable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from radixkv.attention.base import AttentionBatch
+from radixkv.attention.device import DeviceArrays
+from radixkv.attention.tree.cost import cost_of
+from radixkv.attention.tree.explain import Choice, Explanation
+from radixkv.attention.tree.planner import Int32Array, Shape, TreePlan, plan_rows
+from radixkv.attention.tree.wide import WideKernel
+from radixkv.kernels.gpu.attend import NARROW, Softmax, Tile, Work, attend
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+# Launched items are rounded up to these, so that few captured graphs cover all plans.
+WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
+# Narrow blocks that a multiprocessor runs at once.
+NARROW_BLOCKS = 6
+
+
+class PlannedTree:
+    """The plan of the last decode step, kept up from step to step, and its arrays on the device."""
+
+    def __init__(self, pool: MHATokenToKVPool) -> None:
+        self._pool = pool
+        self._arrays = DeviceArrays(pool.device)
+        self._shape = Shape(1, pool.kv_heads)
+        self._wide = WideKernel(pool)
+        self._plan: TreePlan | None = None
+        self._names: Sequence[Hashable] | None = None
+        self._lengths: list[int] = []
+        self._explanation = Explanation("flat", "nothing is planned")
+        self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
+
+    def reshape(self, heads: int) -> None:
+        """Plan for queries of so many heads from now on."""
+        group = heads // self._pool.kv_heads
+        rows = max(NARROW.rows, 1 << (group - 1).bit_length())
+        wide_rows = max(self._wide.rows, rows)
+        blocks = _multiprocessors(self._pool.device)
+        self._shape = Shape(
+            group, self._pool.kv_heads, rows, wide_rows, blocks, NARROW_BLOCKS * blocks
+        )
+        self._plan = None
+
+    def update(self, batch: AttentionBatch, mode: str) -> Explanation:
+        """Plan `batch`: on from the last plan where every row has grown by one slot."""
+        lengths = [len(row) for row in batch.rows]
+        if not self._advanced(batch, lengths):
+            self._plan = plan_rows(batch.rows, self._shape)
+            self._explanation = self._explained(self._plan, mode)
+        self._names, self._lengths = batch.names, lengths
+        return self._explanation
+
+    def _advanced(self, batch: AttentionBatch, lengths: list[int]) -> bool:
+        if self._plan is None or batch.names is None or batch.names != self._names:
+            return False
+        return lengths == [n + 1 for n in self._lengths] and self._plan.advance()
+
+    def _explained(self, plan: TreePlan, mode: str) -> Explanation:
+        cost = cost_of(plan, self._shape, self._pool.head_dim, self._pool.dtype.itemsize)
+        shared = int((plan.runs[:, 3] > 1).sum())
+
+        def explained(choice: Choice, reason: str) -> Explanation:
+            return Explanation(
+                choice,
+                reason,
+                cost.flat_us,
+                cost.tree_us,
+                plan.total,
+                plan.unique,
+                shared,
+                len(plan.wide),
+                len(plan.narrow),
+            )
+
+        if mode == "tree":
+            return explained("tree", "the mode is tree")
+        if not shared:
+            return explained("flat", "nothing is shared that is worth it")
+        if not cost.tree_pays:
+            return explained("flat", "flat is estimated to be as fast")
+        return explained("tree", "it is estimated to be faster")
+
+    def send(self, requests: int) -> None:
+        """Bring the plan to the device, for a batch padded to `requests`."""
+        plan = self._plan
+        assert plan is not None
+        starts = np.full(requests + 1, plan.starts[-1], np.int32)
+        starts[: len(plan.starts)] = plan.starts
+        counts = np.array([len(plan.wide), len(plan.narrow)], np.int32)
+        self._requests = requests
+        self.num_wide = _up(len(plan.wide), WIDE_GRID)
+        self.num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
+        self._arrays.put(
+            counts=counts,
+            starts=starts,
+            wide=_padded(plan.wide, self.num_wide),
+            narrow=_padded(plan.narrow, self.num_narrow),
+            members=plan.members,
+        )
+
+    @property
+    def key(self) -> Hashable:
+        return self._arrays.generation, self.num_wide, self.num_narrow, self.num_parts
+
+    @property
+    def starts(self) -> Tensor:
+        return self._arrays["starts"][: self._requests + 1]
+
+    def run_wide(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, parts: Tensor, lse: Tensor,
+        softmax: Softmax,
+    ) -> None:  # fmt: skip
+        if self.num_wide:
+            work = self._work("wide", 0, self.num_wide)
+            self._wide.run(q, k, v, table, work, parts, lse, softmax)
+
+    def run_narrow(
+        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, parts: Tensor, lse: Tensor,
+        softmax: Softmax,
+    ) -> None:  # fmt: skip
+        if not self.num_narrow:
+            return
+        tile = Tile(self._shape.narrow_rows, NARROW.slots, NARROW.num_warps, NARROW.num_stages)
+        work = self._work("narrow", 1, self.num_narrow)
+        page_size = self._pool.page_size
+        attend(q, k, v, table, work, parts, lse, softmax, page_size=page_size, tile=tile)
+
+    def _work(self, items: str, count: int, grid: int) -> Work:
+        arrays = self._arrays
+        return Work(arrays[items], arrays["counts"][count:], arrays["members"], grid)
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _padded(items: Int32Array, n: int) -> Int32Array:
+    padded = np.zeros((n, items.shape[1]), np.int32)
+    padded[: len(items)] = items
+    return padded
+
+
+def _multiprocessors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return torch.cuda.get_device_properties(device).multi_processor_count

@@ -1,0 +1,92 @@
+"""`radixkv lab curve`: hit rate against capacity, all of it from one pass."""
+
+from typing import Annotated, Any
+
+import typer
+from rich.table import Table
+
+from radixkv.cli.lab_options import LogOptions, capacities, with_options
+from radixkv.cli.show import Json, console, print_json
+from radixkv.errors import InvalidArgumentError
+
+_SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
+
+
+@with_options
+def lab_curve(
+    log: LogOptions,
+    sizes: Annotated[
+        str | None,
+        typer.Option("--capacities", help="Tokens kept, apart by commas; by default sixteen."),
+    ] = None,
+    policy: Annotated[
+        str, typer.Option(help="What is evicted first; exact for lru, sampled for others.")
+    ] = "lru",
+    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
+    outputs: Annotated[
+        bool, typer.Option("--outputs", help="What was answered is cached too.")
+    ] = False,
+    as_json: Json = False,
+) -> None:
+    """Hit rates at every capacity, and the room it takes to come near an infinite cache."""
+    from radixkv.lab.curve import lru_curve, sampled_curve
+    from radixkv.lab.paths import find_paths
+    from radixkv.lab.replay import Setting
+    from radixkv.lab.sweep import capacities_up_to
+
+    Setting(page_size, policy=policy)  # refuses what is none
+    _, requests = log.read()
+    paths = find_paths(requests, page_size=page_size, outputs=outputs)
+    exact, ideal = lru_curve(paths), paths.ideal_hit_rate
+    chosen = _finite(sizes) if sizes else capacities_up_to(sum(paths.lengths), 16)
+    points: list[dict[str, Any]] = [
+        {"capacity": capacity, "lru_hit_rate": exact.hit_rate(capacity)} for capacity in chosen
+    ]
+    if policy != "lru":
+        for point, found in zip(points, sampled_curve(paths, chosen, policy), strict=True):
+            point |= {"hit_rate": found.hit_rate, "sampled": found.every, "error": found.error}
+    answer = {
+        "policy": policy,
+        "page_size": page_size,
+        "infinite_hit_rate": ideal,
+        "points": points,
+        "lru_capacity_for": {
+            f"{share:.0%}": exact.capacity_for(share * ideal) for share in _SHARES
+        },
+    }
+    if as_json:
+        print_json(answer)
+    else:
+        console().print(_points(answer), _room(answer), sep="\n")
+
+
+def _finite(words: str) -> list[int]:
+    found = [each for each in capacities(words) if each is not None]
+    if not found:
+        raise InvalidArgumentError(f"--capacities {words!r} has no number of tokens")
+    return found
+
+
+def _points(answer: dict[str, Any]) -> Table:
+    table = Table()
+    for name in ("capacity, tokens", "lru"):
+        table.add_column(name, justify="right")
+    if is_sampled := answer["policy"] != "lru":
+        table.add_column(answer["policy"], justify="right")
+        table.add_column("from each", justify="right")
+    table.add_column("")
+    for point in answer["points"]:
+        rate = point.get("hit_rate", point["lru_hit_rate"])
+        sampled = [f"{rate:.1%}", f"{point['sampled']}. token"] if is_sampled else []
+        row = [f"{point['capacity']:,}", f"{point['lru_hit_rate']:.1%}", *sampled]
+        table.add_row(*row, "█" * round(40 * rate))
+    table.add_row("infinite", f"{answer['infinite_hit_rate']:.1%}")
+    return table
+
+
+def _room(answer: dict[str, Any]) -> Table:
+    table = Table("of the hits of an infinite cache", "lru takes, tokens")
+    table.columns[1].justify = "right"
+    for share, capacity in answer["lru_capacity_for"].items():
+        table.add_row(share, "-" if capacity is None else f"{capacity:,}")
+    return table

@@ -1,0 +1,76 @@
+"""Decode steps as CUDA graphs: launching kernels one by one takes longer than running them."""
+
+from collections.abc import Callable, Hashable
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from radixkv.attention import AttentionBatch
+
+# The oldest goes when there are more: each holds what a step takes of memory.
+MAX_GRAPHS = 24
+SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+
+
+class Captured(NamedTuple):
+    """A graph, and where it leaves its logits."""
+
+    graph: torch.cuda.CUDAGraph
+    logits: Tensor
+
+
+class DecodeGraphs:
+    """Graphs of `call(token_ids, positions)` after a plan of `backend`, captured when needed.
+
+    Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
+    (see `DeviceAttention`), and has a memory pool of its own, so the order of capture is no matter.
+    backend: a DeviceAttention. call: computes the planned step, and gives all its logits.
+    """
+
+    def __init__(
+        self, backend: Any, max_batch: int, call: Callable[[Tensor, Tensor], Tensor]
+    ) -> None:
+        self._backend, self._call = backend, call
+        self._sizes = sorted({*(size for size in SIZES if size < max_batch), max_batch})
+        backend.reserve(max_batch, 1)
+        # Token ids and positions, which every graph reads.
+        self._inputs = torch.zeros((2, max_batch), dtype=torch.int64, device=backend.pool.device)
+        self._graphs: dict[Hashable, Captured] = {}
+
+    def serves(self, batch: AttentionBatch) -> bool:
+        """Whether it has one new token a request, for no more requests than graphs have."""
+        return batch.is_decode and len(batch.rows) <= self._sizes[-1]
+
+    def logits(self, token_ids: NDArray[Any], batch: AttentionBatch) -> Tensor:
+        """Float32 logits (requests, vocabulary), which the next call overwrites."""
+        n = len(batch.rows)
+        size = next(size for size in self._sizes if size >= n)
+        self._backend.plan(batch, pad_to=size)
+        self._send(token_ids, batch.positions)
+        key = self._backend.graph_key
+        if key not in self._graphs:
+            return self._capture(key, size)[:n]
+        captured = self._graphs[key]
+        captured.graph.replay()
+        return captured.logits[:n]
+
+    def _send(self, token_ids: NDArray[Any], positions: NDArray[Any]) -> None:
+        staging = torch.zeros(self._inputs.shape, dtype=torch.int64, pin_memory=True)
+        np.stack([token_ids, positions], out=staging.numpy()[:, : len(token_ids)])
+        self._inputs.copy_(staging, non_blocking=True)
+
+    def _capture(self, key: Hashable, size: int) -> Tensor:
+        token_ids, positions = self._inputs[:, :size]
+        # Compiles what is to be compiled, and is this step.
+        logits = self._call(token_ids, positions)
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            captured = self._call(token_ids, positions)
+        if len(self._graphs) == MAX_GRAPHS:
+            del self._graphs[next(iter(self._graphs))]
+        self._graphs[key] = Captured(graph, captured)
+        return logits

@@ -1,0 +1,136 @@
+"""Everything that a report shows of one log: replays side by side, causes and findings."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any, TypeAlias
+
+import numpy as np
+
+from radixkv.lab import answers
+from radixkv.lab.admission import ADMISSIONS
+from radixkv.lab.explain import Explanation, explain
+from radixkv.lab.findings import Finding, findings
+from radixkv.lab.prefill import ModelShape
+from radixkv.lab.replay import Replay, Setting, replay
+from radixkv.lab.requests import RequestLog
+from radixkv.lab.sweep import sweep
+from radixkv.lab.tokenizing import Tokenizer
+
+Tell: TypeAlias = Callable[[int], object]
+PAGE_SIZES = (1, 16, 64, 512)
+_CAPACITIES = 9
+
+
+@dataclass(frozen=True, slots=True)
+class Study:
+    """`rates` has the hit rate of every setting that was replayed.
+
+    found: the replay at the setting in question; ideal: the same with an infinite cache.
+    """
+
+    log: RequestLog
+    found: Replay
+    ideal: Replay
+    rates: dict[Setting, float]
+    capacities: list[int]
+    policies: list[str]
+    explained: Explanation
+    findings: list[Finding]
+    prefill: dict[str, Any] | None
+
+    @property
+    def setting(self) -> Setting:
+        return self.found.setting
+
+    def by_capacity(self, **change: Any) -> list[float]:
+        """Hit rates at `capacities`, with the setting changed so."""
+        changed = replace(self.setting, **change)
+        return [self.rates[replace(changed, capacity=each)] for each in self.capacities]
+
+    def by_page_size(self, capacity: int | None) -> list[float]:
+        """Hit rates at `PAGE_SIZES`."""
+        changed = replace(self.setting, capacity=capacity)
+        return [self.rates[replace(changed, page_size=each)] for each in PAGE_SIZES]
+
+    def to_dict(self) -> dict[str, Any]:
+        """As plain values."""
+        return answers.summary(self.found) | {
+            "infinite_hit_rate": self.ideal.hit_rate,
+            "capacities": self.capacities,
+            "hit_rates_by_policy": {
+                policy: self.by_capacity(policy=policy) for policy in self.policies
+            },
+            "hit_rates_by_admission": {
+                name: self.by_capacity(admission=how) for name, how in ADMISSIONS.items()
+            },
+            "page_sizes": PAGE_SIZES,
+            "infinite_hit_rates_by_page_size": self.by_page_size(None),
+            "causes": self.explained.totals(),
+            "findings": self.findings,
+            "prefill": self.prefill,
+        }
+
+
+def study(
+    log: RequestLog,
+    setting: Setting,
+    *,
+    policies: list[str],
+    capacities: list[int] | None = None,
+    shape: ModelShape | None = None,
+    tflops: float = 400,
+    tokenizer: Tokenizer | None = None,
+    jobs: int | None = None,
+    tell: Tell | None = None,
+) -> Study:
+    """Replays the log at the setting and around it.
+
+    capacities: None: nine, up to what an infinite cache holds. tell: hears how many replays of the
+    sweep are done.
+    """
+    ideal = replay(log, replace(setting, capacity=None))
+    found = ideal if setting.capacity is None else replay(log, setting)
+    chosen = capacities or capacities_up_to(ideal)
+    policies = [*dict.fromkeys([setting.policy, *policies])]
+    settings = _around(setting, chosen, policies)
+    swept = sweep(log, settings, jobs=jobs, tell=tell)
+    explained = explain(log, setting)
+    return Study(
+        log=log,
+        found=found,
+        ideal=ideal,
+        rates={each: got["hit_rate"] for each, got in zip(settings, swept, strict=True)},
+        capacities=chosen,
+        policies=policies,
+        explained=explained,
+        findings=findings(log, explained, tokenizer),
+        prefill=answers.saved_prefill(found, shape, tflops) if shape else None,
+    )
+
+
+def capacities_up_to(ideal: Replay) -> list[int]:
+    """Round capacities, each some 2 times the one before, up to all distinct tokens of the log."""
+    distinct = max(2, int((ideal.prompt_tokens - ideal.cached_tokens).sum()))
+    wanted = np.geomspace(max(1, distinct / 2 ** (_CAPACITIES - 1)), distinct, _CAPACITIES)
+    # Two digits are enough, the last one rounded up so that it holds everything.
+    steps = 10 ** np.maximum(0, np.floor(np.log10(wanted)) - 1)
+    return sorted({int(capacity) for capacity in np.ceil(wanted / steps) * steps})
+
+
+def _around(setting: Setting, capacities: list[int], policies: list[str]) -> list[Setting]:
+    varied = [
+        replace(setting, capacity=capacity, policy=policy)
+        for capacity in capacities
+        for policy in policies
+    ]
+    varied += [
+        replace(setting, capacity=capacity, admission=how)
+        for capacity in capacities
+        for how in ADMISSIONS.values()
+    ]
+    varied += [
+        replace(setting, capacity=capacity, page_size=page_size)
+        for capacity in {setting.capacity, None}
+        for page_size in PAGE_SIZES
+    ]
+    return [*dict.fromkeys(varied)]

@@ -1,0 +1,96 @@
+"""Threads that keep an index fed: one a worker, from its watch, for as long as it is known."""
+
+import logging
+import threading
+from collections.abc import Callable, Iterator
+from typing import Protocol, TypeAlias
+
+from radixkv.errors import RadixKVError, ServiceUnavailableError
+from radixkv.events import Update
+from radixkv.router.index import PrefixIndex
+from radixkv.router.mirror import Position
+
+logger = logging.getLogger(__name__)
+
+# Between attempts to reach a worker: twice as long each time.
+_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+
+
+class Stream(Protocol):
+    """A watch under way: iterated by one thread, closed by another. `Client.watch` gives such."""
+
+    def __iter__(self) -> Iterator[Update]:
+        """Updates as they come; ends or raises RadixKVError when the watch does."""
+        ...
+
+    def close(self) -> None:
+        """End the iteration soon. Idempotent, safe at any time."""
+        ...
+
+
+# Begins a watch after a position, or with a snapshot (None).
+Source: TypeAlias = Callable[[Position | None], Stream]
+
+
+class Feeder:
+    """Feeds one worker's watch to an index, and begins it again where it ended.
+
+    num_failures: attempts in a row that brought no word.
+    """
+
+    def __init__(self, index: PrefixIndex, worker: str, source: Source) -> None:
+        self._index, self._worker, self._source = index, worker, source
+        self._stopping = threading.Event()
+        self._stream: Stream | None = None
+        self._lock = threading.Lock()
+        self.num_failures = 0
+        self.last_error: str | None = None
+        self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def stop(self) -> None:
+        """End the watch and wait for the thread. Idempotent."""
+        self._stopping.set()
+        with self._lock:
+            if self._stream is not None:
+                self._stream.close()
+        if self._thread.is_alive():
+            self._thread.join()
+
+    def _run(self) -> None:
+        while not self._stopping.is_set():
+            try:
+                self._watch()
+            except RadixKVError as error:
+                self._failed(error)
+            else:
+                self.num_failures += 1
+            wait_s = min(_FIRST_WAIT_S * 2 ** (self.num_failures - 1), _LONGEST_WAIT_S)
+            self._stopping.wait(wait_s)
+
+    def _failed(self, error: RadixKVError) -> None:
+        self.num_failures += 1
+        if str(error) != self.last_error:
+            self.last_error = str(error)
+            logger.warning("the watch of %s ended: %s", self._worker, error)
+        if not isinstance(error, ServiceUnavailableError):
+            # Whatever was wrong with where it resumed is not wrong with a snapshot.
+            self._index.lose(self._worker)
+
+    def _watch(self) -> None:
+        with self._lock:
+            if self._stopping.is_set():
+                return
+            stream = self._stream = self._source(self._index.position(self._worker))
+        try:
+            for update in stream:
+                if self._stopping.is_set():
+                    return
+                self._index.apply(self._worker, update)
+                self.num_failures, self.last_error = 0, None
+                if self._index.view(self._worker).state == "behind":
+                    return
+        finally:
+            stream.close()

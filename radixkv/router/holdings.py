@@ -1,0 +1,150 @@
+"""Who holds which prefixes: one radix tree over the union of what all holders hold.
+
+    root of a namespace
+      └─ [1 2 3 4]       held whole by 0, 1 and 2
+           ├─ [5 6 7]    held whole by 0; by 1 up to its second token
+           └─ [8]        held whole by 2
+
+A holder is a number: of a worker, or of a snapshot of it under way. What one holds speaks the
+event log's words (`radixkv/events.py`): runs that are stored below one another and lose tokens from
+their end. A holder that holds a token holds all tokens above it, so walking a prompt down once and
+the nodes up again tells how much of it each holder holds.
+
+Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python_holdings.py`.
+"""
+
+import os
+from importlib import import_module
+from typing import NamedTuple
+
+from radixkv.errors import CoreUnavailableError, InvalidArgumentError
+from radixkv.tree.tokens import Int32Array, TokenIds
+
+
+class HeldRun(NamedTuple):
+    """A run that a holder holds; see `radixkv.events.Run`. parent_run 0: it starts at `root`."""
+
+    run: int
+    parent_run: int
+    parent_offset: int
+    codes: Int32Array
+    root: int
+
+
+class Holdings:
+    """The contract. Not thread-safe beyond what the interpreter's lock gives: one call at a time.
+
+    `store` and `trim` answer False to what cannot be true of a holder's history (an unknown run, a
+    place that it does not hold, tokens that it holds already, a trim above a run that continues
+    there); nothing is changed then. Nothing recurses.
+    """
+
+    core: str
+
+    def add_holder(self) -> int:
+        """The number of a new holder, which holds nothing. Numbers are small and used again."""
+        raise NotImplementedError
+
+    def remove_holder(self, holder: int) -> None:
+        """Forget all that it holds, and its number. Cost: see `clear`."""
+        raise NotImplementedError
+
+    def add_root(self) -> int:
+        """A new root: prefixes under different roots share nothing."""
+        raise NotImplementedError
+
+    def remove_root(self, root: int) -> None:
+        """Forget a root that is empty."""
+        raise NotImplementedError
+
+    def is_empty_root(self, root: int) -> bool:
+        """Whether nobody holds anything under it."""
+        raise NotImplementedError
+
+    def store(
+        self,
+        holder: int,
+        run: int,
+        parent_run: int,
+        parent_offset: int,
+        codes: Int32Array | bytes,
+        root: int,
+    ) -> bool:
+        """`holder` now holds `codes` behind the first `parent_offset` tokens of `parent_run`.
+
+        parent_run 0: from `root` on. codes: (n,) int32, n > 0, or little-endian bytes; negative
+        ones name content that nobody outside knows, so no look-up matches from there on.
+        Cost: O(n), and O(nodes) between the parent run's end and `parent_offset`.
+        """
+        raise NotImplementedError
+
+    def trim(self, holder: int, run: int, keep: int) -> bool:
+        """`holder` keeps the first `keep` tokens of `run`. Cost: O(nodes that it gives up)."""
+        raise NotImplementedError
+
+    def clear(self, holder: int) -> None:
+        """`holder` holds nothing any more. Cost: O(its runs and the nodes they pass)."""
+        raise NotImplementedError
+
+    def lengths(self, token_ids: TokenIds, root: int) -> Int32Array:
+        """How many leading tokens of a prompt each holder holds: (holders,) int32 by number.
+
+        Cost: O(len(token_ids)) compares, O(nodes on the path), O(holders that hold any of it).
+        Raises InvalidTokensError.
+        """
+        raise NotImplementedError
+
+    def runs(self, holder: int) -> list[HeldRun]:
+        """All that a holder holds, parents before what continues them."""
+        raise NotImplementedError
+
+    def num_tokens(self, holder: int) -> int:
+        """Tokens that a holder holds."""
+        raise NotImplementedError
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes, roots apart."""
+        raise NotImplementedError
+
+    @property
+    def total_size(self) -> int:
+        """Tokens that anyone holds, each counted once however many hold it."""
+        raise NotImplementedError
+
+    def check_integrity(self) -> list[str]:
+        """One line for each broken invariant; walks everything. Empty when all is well."""
+        raise NotImplementedError
+
+
+def new_holdings(core: str | None = None) -> Holdings:
+    """Empty holdings of the core named, or of the best there is.
+
+    core: "native", "python", or None; the environment's RADIXKV_CORE stands in for None.
+    """
+    wanted = core or os.environ.get("RADIXKV_CORE") or None
+    if wanted not in (None, "native", "python"):
+        raise InvalidArgumentError(
+            f'core is {wanted!r}; it takes "native", "python" or None', core=wanted
+        )
+    if wanted != "python":
+        native = _native()
+        if native is not None:
+            return native()
+        if wanted == "native":
+            raise CoreUnavailableError(
+                "the native core is not built here: install a C++20 compiler and reinstall, or use "
+                'core="python"'
+            )
+    from radixkv.router.python_holdings import PythonHoldings
+
+    return PythonHoldings()
+
+
+def _native() -> type[Holdings] | None:
+    try:
+        module = import_module("radixkv.router.native_holdings")
+    except ImportError:
+        return None
+    core: type[Holdings] = module.NativeHoldings
+    return core

@@ -1,0 +1,232 @@
+"""PrefixIndex: which worker holds how much of a prompt, mirrored from the workers' watches."""
+
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from radixkv.arguments import at_least
+from radixkv.errors import InvalidArgumentError
+from radixkv.events import Run, Runs, Update
+from radixkv.router.holdings import new_holdings
+from radixkv.router.mirror import Mirror, Position, State
+from radixkv.router.spaces import Spaces
+from radixkv.tree import DEFAULT, Namespace, TokenIds
+from radixkv.tree.content import Content, check_content
+from radixkv.tree.namespace import check_namespace
+from radixkv.tree.tokens import Int32Array, as_token_ids
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerView:
+    """A worker as the index sees it; see `Mirror`.
+
+    epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
+    made since. silent_s: since its last word.
+    """
+
+    worker: str
+    state: State
+    epoch: int
+    revision: int
+    lag: int
+    silent_s: float
+    num_tokens: int
+    num_unknown: int
+    num_late: int
+
+
+class PrefixIndex:
+    """What every worker holds, token for token, as far as its watch has told. Thread-safe.
+
+    Fed with the updates of any number of workers (`apply`), which come, go, restart, fall behind
+    and send snapshots. A look-up walks the prompt once for all of them.
+    core: see `new_holdings`. clock: seconds, for `silent_s`.
+    version: grows when workers come or go, and when one's state changes.
+
+    >>> from radixkv import PrefixCache
+    >>> index, cache = PrefixIndex(), PrefixCache(16)
+    >>> index.add_worker("a")
+    >>> cache.finish(cache.admit([1, 2, 3]))
+    >>> index.apply("a", cache.events.read(0, 0, 1 << 20))
+    >>> index.lookup([1, 2, 9])
+    {'a': 2}
+    """
+
+    def __init__(
+        self, core: str | None = None, *, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._holdings = new_holdings(core)
+        self._spaces = Spaces(self._holdings)
+        self._clock = clock
+        self._mirrors: dict[str, Mirror] = {}
+        self._pages: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self.version = 0
+        self._arrange()
+
+    @property
+    def core(self) -> str:
+        """Which core runs: "native" or "python"."""
+        return self._holdings.core
+
+    # ---- workers ----
+
+    def add_worker(self, worker: str, *, page_size: int = 1) -> None:
+        """A worker that nothing is known of; `page_size` is that of its cache.
+
+        Raises InvalidArgumentError for one that is there.
+        """
+        at_least(1, page_size=page_size)
+        with self._lock:
+            if worker in self._mirrors:
+                raise InvalidArgumentError(f"worker {worker!r} is there already", worker=worker)
+            self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
+            self._pages[worker] = page_size
+            self._arrange()
+
+    def set_page_size(self, worker: str, page_size: int) -> None:
+        """The page size of a worker's cache, where it is learnt later."""
+        at_least(1, page_size=page_size)
+        with self._lock:
+            self._mirror(worker)
+            self._pages[worker] = page_size
+            self._arrange()
+
+    def remove_worker(self, worker: str) -> None:
+        """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
+        with self._lock:
+            self._mirror(worker).forget()
+            del self._mirrors[worker], self._pages[worker]
+            self._arrange()
+
+    @property
+    def workers(self) -> tuple[str, ...]:
+        """Their names, in the order in which they came."""
+        return self._workers
+
+    def _mirror(self, worker: str) -> Mirror:
+        if worker not in self._mirrors:
+            raise InvalidArgumentError(
+                f"worker {worker!r} is unknown; there are {', '.join(self._mirrors) or 'none'}",
+                worker=worker,
+            )
+        return self._mirrors[worker]
+
+    def _arrange(self) -> None:
+        """After workers or their holders changed: what `lengths` goes by."""
+        self._workers = tuple(self._mirrors)
+        self._holders = np.array([m.holder for m in self._mirrors.values()], np.intp)
+        pages = np.array(list(self._pages.values()), np.int32)
+        self._page_sizes = pages if (pages > 1).any() else None
+        self.version += 1
+
+    # ---- what workers tell ----
+
+    def apply(self, worker: str, update: Update) -> None:
+        """Follow a worker's watch by one update. Cost: O(what changed).
+
+        What makes no sense is counted and changes nothing of others; the worker is then "behind"
+        until a snapshot has come (see `position`).
+        """
+        with self._lock:
+            mirror = self._mirror(worker)
+            before = mirror.holder, mirror.state
+            mirror.apply(update)
+            if before != (mirror.holder, mirror.state):
+                self._arrange()
+
+    def position(self, worker: str) -> Position | None:
+        """The epoch and revision after which its watch may resume; None: it takes a snapshot."""
+        with self._lock:
+            return self._mirror(worker).position
+
+    def note_revision(self, worker: str, epoch: int, revision: int) -> None:
+        """The worker answered someone with this epoch and revision: how far its watch lags."""
+        with self._lock:
+            self._mirror(worker).note(epoch, revision)
+            self.version += 1
+
+    def lose(self, worker: str) -> None:
+        """The worker's history has a gap: it is "behind" until a snapshot has come."""
+        with self._lock:
+            self._mirror(worker).lose()
+            self.version += 1
+
+    # ---- looking ----
+
+    def lengths(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> tuple[tuple[str, ...], Int32Array]:
+        """The workers, and how many leading tokens of the prompt each holds, in whole pages of its.
+
+        What stands for content (images, audio) is not compared between workers: a match ends where
+        the first span of `content` begins.
+        Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that hold any of it).
+        Raises InvalidTokensError, InvalidNamespaceError, InvalidContentError.
+        """
+        if content:
+            token_ids = as_token_ids(token_ids)
+            token_ids = token_ids[: check_content(content, len(token_ids))[0].start]
+        if namespace is not DEFAULT:
+            check_namespace(namespace)
+        with self._lock:
+            root = self._spaces.find(namespace)
+            if root is None:
+                as_token_ids(token_ids)
+                return self._workers, np.zeros(len(self._workers), np.int32)
+            lengths = self._holdings.lengths(token_ids, root).take(self._holders)
+            if self._page_sizes is not None:
+                lengths -= lengths % self._page_sizes
+            return self._workers, lengths
+
+    def lookup(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> dict[str, int]:
+        """Tokens held by each worker that holds any of the prompt, longest first; see `lengths`."""
+        workers, lengths = self.lengths(token_ids, namespace, content=content)
+        order = np.argsort(-lengths, kind="stable").tolist()
+        return {workers[at]: int(lengths[at]) for at in order if lengths[at]}
+
+    def view(self, worker: str) -> WorkerView:
+        """How a worker stands. Raises InvalidArgumentError for an unknown one."""
+        with self._lock:
+            mirror = self._mirror(worker)
+            return WorkerView(
+                worker=worker,
+                state=mirror.state,
+                epoch=mirror.epoch,
+                revision=mirror.revision,
+                lag=mirror.lag,
+                silent_s=self._clock() - mirror.heard_at,
+                num_tokens=self._holdings.num_tokens(mirror.holder),
+                num_unknown=mirror.num_unknown,
+                num_late=mirror.num_late,
+            )
+
+    def runs(self, worker: str) -> Runs:
+        """All that a worker holds, as `radixkv.events.replay` would give it. For checks."""
+        with self._lock:
+            rows = self._holdings.runs(self._mirror(worker).holder)
+            names = [self._spaces.name(row.root) for row in rows]
+        return {
+            row.run: Run(row.parent_run, row.parent_offset, row.codes, name)
+            for row, name in zip(rows, names, strict=True)
+        }
+
+    @property
+    def num_nodes(self) -> int:
+        """Nodes of the tree over the union of what the workers hold."""
+        return self._holdings.num_nodes
+
+    @property
+    def total_size(self) -> int:
+        """Tokens that any worker holds, each counted once."""
+        return self._holdings.total_size
+
+    def check_integrity(self) -> list[str]:
+        """One line for each broken invariant; walks everything. Empty when all is well."""
+        with self._lock:
+            return self._holdings.check_integrity()

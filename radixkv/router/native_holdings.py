@@ -1,0 +1,13 @@
+"""The fast core, in C++: see `kernels/router/`."""
+
+from radixkv.kernels._router import Holdings as _Holdings
+from radixkv.router.holdings import HeldRun, Holdings
+
+
+class NativeHoldings(_Holdings, Holdings):
+    """See `Holdings`."""
+
+    core = "native"
+
+    def runs(self, holder: int) -> list[HeldRun]:
+        return [HeldRun(*row) for row in _Holdings.runs(self, holder)]

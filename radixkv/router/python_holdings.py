@@ -1,0 +1,301 @@
+"""The readable core, and what runs where no compiler is."""
+
+from itertools import count
+
+import numpy as np
+
+from radixkv.router.holdings import HeldRun, Holdings
+from radixkv.router.python_nodes import (
+    Node,
+    Run,
+    as_codes,
+    below,
+    climb,
+    common,
+    descend,
+    faults,
+    holds_next,
+    note,
+)
+from radixkv.tree import TokenIds, as_token_ids
+from radixkv.tree.tokens import EMPTY, INT32_MAX, Int32Array
+
+
+class PythonHoldings(Holdings):
+    """See `Holdings`."""
+
+    core = "python"
+
+    def __init__(self) -> None:
+        self._roots: dict[int, Node] = {}
+        self._runs: dict[int, dict[int, Run]] = {}
+        self._sizes: dict[int, int] = {}
+        self._total_size = self._num_nodes = 0
+        self._next_content = -1
+
+    # ---- holders and roots ----
+
+    def add_holder(self) -> int:
+        holder = next(number for number in count() if number not in self._runs)
+        self._runs[holder], self._sizes[holder] = {0: Run(holder, 0, None, 0)}, 0
+        return holder
+
+    def remove_holder(self, holder: int) -> None:
+        self.clear(holder)
+        del self._runs[holder], self._sizes[holder]
+
+    def add_root(self) -> int:
+        root = next(number for number in count(1) if number not in self._roots)
+        self._roots[root] = Node(None, 0, EMPTY)
+        return root
+
+    def remove_root(self, root: int) -> None:
+        if not self.is_empty_root(root):
+            raise IndexError(f"root {root} is not empty")
+        del self._roots[root]
+
+    def is_empty_root(self, root: int) -> bool:
+        return not self._roots[root].children
+
+    # ---- storing ----
+
+    def store(
+        self,
+        holder: int,
+        run: int,
+        parent_run: int,
+        parent_offset: int,
+        codes: Int32Array | bytes,
+        root: int,
+    ) -> bool:
+        runs, own = self._runs[holder], as_codes(codes)
+        above = runs.get(parent_run)
+        if above is None or run in runs or not len(own):
+            return False
+        if parent_run and not 0 < parent_offset <= above.length:
+            return False
+        new = Run(holder, run, above, parent_offset if parent_run else 0)
+        new.length = len(own)
+        node = self._roots[root] if not parent_run else climb(above, parent_offset)
+        new.start = above.start + parent_offset if parent_run else 0
+        own = self._hide_content(new, own)
+        if holds_next(node, new, own):
+            return False
+        self._hang(node, new, own)
+        runs[run] = above.children[run] = new
+        self._sizes[holder] += new.length
+        return True
+
+    def _hide_content(self, run: Run, codes: Int32Array) -> Int32Array:
+        """The codes, the first of them that names content under a number that no other run has.
+
+        Who else uses its number means something else; below it nothing is shared either.
+        """
+        assert run.parent is not None
+        if run.parent.private_from < run.offset:
+            run.private_from = 0
+        elif codes.min() < 0:
+            run.private_from = at = int(np.argmax(codes < 0))
+            codes = codes.copy()
+            run.content, codes[at] = int(codes[at]), self._next_content
+            self._next_content = self._next_content - 1 if self._next_content > -INT32_MAX else -1
+        return codes
+
+    def _hang(self, node: Node, run: Run, codes: Int32Array) -> None:
+        """Walk down from the run's start, hold what is there, and add the rest."""
+        at, depth = 0, run.start
+        while at < len(codes):
+            if depth == node.end:
+                child = node.children.get(int(codes[at]))
+                node = self._grow(node, run.holder, codes[at:]) if child is None else child
+            same = common(codes[at:], node.codes[depth - node.start :])
+            at, depth = at + same, depth + same
+            if depth < node.end and at < len(codes):
+                node = self._split(node, depth - node.start)
+            if depth == node.end:
+                node.set_full(run.holder)
+        if node.partial.get(run.holder) is run.parent and run.parent is not None:
+            node.ends.add(node.partial.pop(run.holder))
+        node.add_last(run)
+        self._merge_above(run)
+
+    def _grow(self, node: Node, holder: int, codes: Int32Array) -> Node:
+        """The node that has `codes` behind `node`, which has no child that begins so."""
+        if node.parent is None or node.children or node.full != 1 << holder:
+            return self._add_leaf(node, codes)
+        # What it alone holds grows: a node of its own would be joined with that one again.
+        node.codes = np.concatenate([node.codes, codes])
+        self._total_size += len(codes)
+        return node
+
+    def _add_leaf(self, parent: Node, codes: Int32Array) -> Node:
+        leaf = Node(parent, parent.end, codes.copy())
+        parent.children[int(codes[0])] = leaf
+        self._num_nodes += 1
+        self._total_size += len(codes)
+        return leaf
+
+    def _split(self, node: Node, at: int) -> Node:
+        """A head of its own for the first `at` tokens; `node` keeps the rest and its identity."""
+        assert node.parent is not None
+        head = Node(node.parent, node.start, node.codes[:at].copy())
+        node.parent.children[int(head.codes[0])] = head
+        head.full = node.full
+        for holder, run in node.partial.items():
+            head.full |= (run.end >= head.end) << holder
+        node.codes, node.start, node.parent = node.codes[at:].copy(), head.end, head
+        head.children[int(node.codes[0])] = node
+        head.take_ends(node)
+        self._num_nodes += 1
+        return head
+
+    # ---- trimming ----
+
+    def trim(self, holder: int, run: int, keep: int) -> bool:
+        runs = self._runs[holder]
+        own = runs.get(run) if run else None
+        if own is None or not 0 <= keep <= own.length:
+            return False
+        if any(child.offset > keep for child in own.children.values()):
+            return False
+        if keep < own.length:
+            self._cut(own, keep)
+        return True
+
+    def _cut(self, run: Run, keep: int) -> None:
+        node, above, goal = run.node, run.parent, run.start + keep
+        assert node is not None
+        assert above is not None
+        node.remove_end(run)
+        self._sizes[run.holder] -= run.length - keep
+        run.length = keep
+        while node.start >= goal and node.parent is not None:
+            node = self._give_up(node, run.holder)
+        if not keep:
+            del self._runs[run.holder][run.number], above.children[run.number]
+        if goal < node.end:
+            # What is left ends inside: with this run, or with the one that it continued.
+            last = run if keep else above
+            node.remove_end(last)
+            node.add_last(last)
+            self._settle(node)
+        else:
+            if keep:
+                node.add_last(run)
+            self._merge(node)
+
+    def _give_up(self, node: Node, holder: int) -> Node:
+        """`holder` holds nothing of `node` any more; the node above it."""
+        parent = node.parent
+        assert parent is not None
+        node.full &= ~(1 << holder)
+        if node.full or node.partial:
+            self._settle(node)
+        else:
+            del parent.children[int(node.codes[0])]
+            self._num_nodes -= 1
+            self._total_size -= len(node.codes)
+        return parent
+
+    def _settle(self, node: Node) -> None:
+        """After someone gave up some of `node`: drop what nobody holds, join what became alike."""
+        if node.full:
+            self._merge(node)
+            return
+        end = max(run.end for run in node.partial.values())
+        self._total_size -= node.end - end
+        node.codes = node.codes[: end - node.start].copy()
+        for run in [run for run in node.partial.values() if run.end == end]:
+            node.set_full(run.holder)
+        if node.parent is not None:
+            self._merge(node.parent)
+
+    def _merge_above(self, run: Run) -> None:
+        """After `run` was hung: join the nodes that it passed with those above, where it can be."""
+        node = run.node
+        while node is not None and node.parent is not None and node.end >= run.start:
+            above = node.parent
+            self._merge(above)
+            if node.parent is above:
+                node = above
+
+    def _merge(self, node: Node) -> None:
+        """Join a node with its only child where the same holders hold both whole."""
+        if node.parent is None or len(node.children) != 1:
+            return
+        (child,) = node.children.values()
+        if child.full != node.full:
+            return
+        child.codes = np.concatenate([node.codes, child.codes])
+        child.start, child.parent = node.start, node.parent
+        node.parent.children[int(node.codes[0])] = child
+        child.take_ends(node)
+        self._num_nodes -= 1
+
+    def clear(self, holder: int) -> None:
+        for run in reversed(list(descend(self._runs[holder][0]))):
+            self._cut(run, 0)
+
+    # ---- looking ----
+
+    def lengths(self, token_ids: TokenIds, root: int) -> Int32Array:
+        key = as_token_ids(token_ids)
+        out = np.zeros(max(self._runs, default=-1) + 1, np.int32)
+        node, at = self._roots[root], 0
+        while at == node.end < len(key) and int(key[at]) in node.children:
+            node = node.children[int(key[at])]
+            at += common(key[at:], node.codes)
+        seen = 0
+        while node.parent is not None:
+            seen = note(out, node, at, seen)
+            node = node.parent
+        return out
+
+    def runs(self, holder: int) -> list[HeldRun]:
+        return [self._held(run) for run in descend(self._runs[holder][0])]
+
+    def _held(self, run: Run) -> HeldRun:
+        node, parts, end = run.node, [], run.end
+        assert node is not None
+        assert run.parent is not None
+        while end > run.start:
+            parts.append(node.codes[max(run.start - node.start, 0) : end - node.start])
+            end, last = node.start, node
+            node = node.parent or last
+        while node.parent is not None:
+            node = node.parent
+        codes = np.concatenate(parts[::-1])
+        if run.content and run.private_from < len(codes):
+            codes[run.private_from] = run.content
+        root = next(number for number, top in self._roots.items() if top is node)
+        return HeldRun(run.number, run.parent.number, run.offset, codes, root)
+
+    def num_tokens(self, holder: int) -> int:
+        return self._sizes[holder]
+
+    @property
+    def num_nodes(self) -> int:
+        return self._num_nodes
+
+    @property
+    def total_size(self) -> int:
+        return self._total_size
+
+    # ---- checking ----
+
+    def check_integrity(self) -> list[str]:
+        wrong: list[str] = []
+        nodes = [node for root in self._roots.values() for node in below(root)]
+        for node in nodes:
+            wrong += faults(node)
+        if len(nodes) != self._num_nodes:
+            wrong.append(f"{len(nodes)} nodes are there, {self._num_nodes} counted")
+        if sum(len(node.codes) for node in nodes) != self._total_size:
+            wrong.append(f"{self._total_size} tokens are counted, the nodes have others")
+        for holder, runs in self._runs.items():
+            if sum(run.length for run in runs.values()) != self._sizes[holder]:
+                wrong.append(f"holder {holder} has {self._sizes[holder]} tokens, its runs others")
+        ends = sum(len(node.ends) + len(node.partial) for node in nodes)
+        if ends != sum(len(runs) - 1 for runs in self._runs.values()):
+            wrong.append(f"{ends} ends of runs are in nodes; there are others")
+        return wrong

@@ -1,0 +1,174 @@
+"""What the readable core is made of: nodes that holders share, and the runs of each."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from radixkv.tree.tokens import INT32_MAX, Int32Array
+
+
+class Node:
+    """Tokens that some holders hold, `start` tokens below the root.
+
+    full: bits of the holders that hold all of it, and so all above it. partial: of those that hold
+    a beginning, the run that ends where that ends. ends: all other runs that end inside or at the
+    end.
+    A child is never empty, and somebody holds its last token.
+    """
+
+    __slots__ = ("children", "codes", "ends", "full", "parent", "partial", "start")
+
+    def __init__(self, parent: "Node | None", start: int, codes: Int32Array) -> None:
+        self.parent, self.start, self.codes = parent, start, codes
+        self.full = 0
+        self.partial: dict[int, Run] = {}
+        self.ends: set[Run] = set()
+        self.children: dict[int, Node] = {}
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.codes)
+
+    def add_last(self, run: "Run") -> None:
+        """`run` is the last of its holder here: what that holds ends where the run ends."""
+        run.node = self
+        if run.end == self.end:
+            self.full |= 1 << run.holder
+            self.ends.add(run)
+        else:
+            self.full &= ~(1 << run.holder)
+            self.partial[run.holder] = run
+
+    def remove_end(self, run: "Run") -> None:
+        if self.partial.get(run.holder) is run:
+            del self.partial[run.holder]
+        else:
+            self.ends.discard(run)
+
+    def set_full(self, holder: int) -> None:
+        self.full |= 1 << holder
+        if holder in self.partial:
+            self.ends.add(self.partial.pop(holder))
+
+    def take_ends(self, other: "Node") -> None:
+        """The ends in `other` up to the end of this one become this one's."""
+        for run in [run for run in other.ends if run.end <= self.end]:
+            other.ends.remove(run)
+            self.ends.add(run)
+            run.node = self
+        for run in [run for run in other.partial.values() if run.end <= self.end]:
+            del other.partial[run.holder]
+            self.add_last(run)
+
+
+class Run:
+    """A run of one holder; its end is known by the node that holds its last token.
+
+    Number 0 stands for a holder's roots: what starts there has it as its parent.
+    """
+
+    __slots__ = ("children", "content", "holder", "length", "node", "number", "offset", "parent",
+                 "private_from", "start")  # fmt: skip
+
+    def __init__(self, holder: int, number: int, parent: "Run | None", offset: int) -> None:
+        self.holder, self.number, self.parent, self.offset = holder, number, parent, offset
+        self.start = self.length = 0
+        self.node: Node | None = None
+        self.children: dict[int, Run] = {}
+        self.private_from = INT32_MAX  # what follows is its holder's alone: it names content
+        self.content = 0  # the code there, which the tree has under another number
+
+    @property
+    def end(self) -> int:
+        return self.start + self.length
+
+
+def as_codes(codes: Int32Array | bytes) -> Int32Array:
+    return np.frombuffer(codes, "<i4") if isinstance(codes, bytes) else np.asarray(codes, np.int32)
+
+
+def common(one: Int32Array, other: Int32Array) -> int:
+    """How many leading tokens are equal."""
+    n = min(len(one), len(other))
+    differ = one[:n] != other[:n]
+    return int(np.argmax(differ)) if differ.any() else n
+
+
+def climb(run: Run, offset: int) -> Node:
+    """The node that holds the run's token number `offset`, from 1."""
+    node, depth = run.node, run.start + offset
+    assert node is not None
+    while node.start >= depth:
+        assert node.parent is not None
+        node = node.parent
+    return node
+
+
+def holds_next(node: Node, run: Run, codes: Int32Array) -> bool:
+    """Whether the holder has the run's first token there already."""
+    if run.start == node.end:
+        child = node.children.get(int(codes[0]))
+        return child is not None and _holds(child, run.holder, run.start + 1)
+    return bool(codes[0] == node.codes[run.start - node.start]) and _holds(
+        node, run.holder, run.start + 1
+    )
+
+
+def _holds(node: Node, holder: int, depth: int) -> bool:
+    if node.full >> holder & 1:
+        return True
+    return holder in node.partial and node.partial[holder].end >= depth
+
+
+def note(out: Int32Array, node: Node, matched: int, seen: int) -> int:
+    """Write how far those reach who hold any of `node` and were not seen below it."""
+    for holder in _bits(node.full & ~seen):
+        out[holder] = min(node.end, matched)
+    for holder, run in node.partial.items():
+        out[holder] = min(run.end, matched)
+        seen |= 1 << holder
+    return seen | node.full
+
+
+def _bits(bits: int) -> Iterator[int]:
+    while bits:
+        lowest = bits & -bits
+        yield lowest.bit_length() - 1
+        bits ^= lowest
+
+
+def descend(top: Run) -> Iterator[Run]:
+    """All runs below `top`, parents first."""
+    waiting = list(top.children.values())
+    while waiting:
+        run = waiting.pop()
+        yield run
+        waiting += run.children.values()
+
+
+def below(root: Node) -> Iterator[Node]:
+    waiting = list(root.children.values())
+    while waiting:
+        node = waiting.pop()
+        yield node
+        waiting += node.children.values()
+
+
+def faults(node: Node) -> Iterator[str]:
+    assert node.parent is not None
+    where = f"the node at {node.start} to {node.end}"
+    if not len(node.codes) or node.start != node.parent.end:
+        yield f"{where} hangs below {node.parent.end}"
+    if not node.full:
+        yield f"nobody holds the last token of {where}"
+    if len(node.children) == 1 and next(iter(node.children.values())).full == node.full:
+        yield f"{where} and its only child are held alike, and apart"
+    held = node.full | sum(1 << holder for holder in node.partial)
+    if node.parent.parent is not None and held & ~node.parent.full:
+        yield f"someone holds {where} and not what is above it"
+    for holder, run in node.partial.items():
+        if node.full >> holder & 1 or not node.start < run.end < node.end or run.holder != holder:
+            yield f"run {run.number} of {holder} does not end inside {where}"
+    for run in (*node.ends, *node.partial.values()):
+        if run.node is not node or not node.start < run.end <= node.end:
+            yield f"run {run.number} of {run.holder} does not end in {where}"

@@ -1,0 +1,279 @@
+"""Router: an index of who holds what, a policy over it, and the load of each worker."""
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from itertools import count
+from typing import Any, NamedTuple, Self
+
+import numpy as np
+
+from radixkv.errors import InvalidTokensError, NoWorkersError
+from radixkv.events import Update
+from radixkv.router.feeding import Feeder, Source
+from radixkv.router.index import PrefixIndex, WorkerView
+from radixkv.router.loads import Loads, check_load
+from radixkv.router.policies import FloatArray, IntArray, Policy, Question, new_policy
+from radixkv.router.trust import Trust
+from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+from radixkv.tree.content import Content
+from radixkv.tree.tokens import Int32Array
+
+# Of the picks, one in so many is looked at again when it ends: did its worker cache that prompt?
+_PARITY_EVERY = 16
+_PARITY_TOKENS = 64
+
+
+class Pick(NamedTuple):
+    """Where a prompt goes. Hand it to `Router.finish` when the request has ended.
+
+    matched_length: tokens that the worker holds. best_length: the longest match of any that could
+    be picked. reason: for a person. beginning: of the prompt, where the router looks again.
+    """
+
+    worker: str
+    matched_length: int
+    best_length: int
+    reason: str
+    id: int
+    namespace: Namespace
+    beginning: Int32Array | None
+
+
+@dataclass(frozen=True, slots=True)
+class WorkerStatus:
+    """A worker as the router sees it.
+
+    load: of what was picked for it and has not ended. trust: what its matches count, 0 to 1.
+    is_here: whether it is known to live. last_error: of its watch, until its next word.
+    """
+
+    view: WorkerView
+    address: str
+    load: float
+    trust: float
+    is_here: bool
+    last_error: str | None
+
+
+class Router:
+    """Says which worker a prompt goes to, in microseconds, without asking any. Thread-safe.
+
+    policy: a name of `POLICIES`, or a `Policy`.
+    silent_after_s: what a worker holds counts half as much for each such time that it is silent
+    beyond the first. gone_after_s: one silent for longer, or whose watch cannot be had, is picked
+    only where all are.
+    load_window_s: a pick that nobody has finished by then counts as finished.
+    num_parity_checks: ended picks (a sample) of which the router looked whether their worker has
+    cached the prompt's beginning. num_parity_faults: where it has not: if there are many, what is
+    asked about is not what the engines make of the same text.
+
+    >>> from radixkv import PrefixCache
+    >>> router, cache = Router(), PrefixCache(16)
+    >>> router.add_worker("a")
+    >>> router.add_worker("b")
+    >>> cache.finish(cache.admit([1, 2, 3]))
+    >>> router.apply("b", cache.events.read(0, 0, 1 << 20))
+    >>> pick = router.pick([1, 2, 9])
+    >>> pick.worker, pick.matched_length
+    ('b', 2)
+    >>> router.finish(pick)
+    """
+
+    def __init__(
+        self,
+        policy: str | Policy = "cache-aware",
+        *,
+        core: str | None = None,
+        silent_after_s: float = 10.0,
+        gone_after_s: float = 30.0,
+        load_window_s: float = 60.0,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.index = PrefixIndex(core, clock=clock)
+        self.policy = new_policy(policy) if isinstance(policy, str) else policy
+        self._clock = clock
+        self._loads: Loads[Pick] = Loads(load_window_s)
+        self._trust = Trust(self.index, silent_after_s, gone_after_s)
+        self._feeders: dict[str, Feeder] = {}
+        self._addresses: dict[str, str] = {}
+        self._ids = count(1)
+        self._lock = threading.RLock()
+        self.num_parity_checks = self.num_parity_faults = self._num_seen = 0
+
+    # ---- workers ----
+
+    def add_worker(
+        self,
+        worker: str,
+        source: Source | None = None,
+        *,
+        page_size: int = 1,
+        address: str = "",
+    ) -> None:
+        """A worker that prompts may go to from now on.
+
+        source: begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
+        Raises InvalidArgumentError for one that is there.
+        """
+        with self._lock:
+            self.index.add_worker(worker, page_size=page_size)
+            self._addresses[worker] = address
+            self._loads.arrange(self.index.workers)
+            if source is not None:
+                self._feeders[worker] = Feeder(self.index, worker, source)
+                self._feeders[worker].start()
+
+    def remove_worker(self, worker: str) -> None:
+        """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""
+        with self._lock:
+            feeder = self._feeders.pop(worker, None)
+        if feeder is not None:
+            feeder.stop()
+        with self._lock:
+            self.index.remove_worker(worker)
+            del self._addresses[worker]
+            self._loads.arrange(self.index.workers)
+
+    def apply(self, worker: str, update: Update) -> None:
+        """Follow a worker's watch by one update; see `PrefixIndex.apply`."""
+        self.index.apply(worker, update)
+
+    def workers(self) -> list[WorkerStatus]:
+        """All workers, by name."""
+        with self._lock:
+            self._expire(self._clock())
+            return [self._status(worker) for worker in sorted(self.index.workers)]
+
+    def _status(self, worker: str) -> WorkerStatus:
+        feeder = self._feeders.get(worker)
+        view = self.index.view(worker)
+        return WorkerStatus(
+            view=view,
+            address=self._addresses[worker],
+            load=self._loads.of(worker),
+            trust=self._trust.weight(view),
+            is_here=self._trust.is_here(view, feeder),
+            last_error=feeder.last_error if feeder else None,
+        )
+
+    def close(self) -> None:
+        """End all watches. Idempotent."""
+        with self._lock:
+            feeders, self._feeders = list(self._feeders.values()), {}
+        for feeder in feeders:
+            feeder.stop()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    # ---- picking ----
+
+    def pick(
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        key: str | bytes | None = None,
+        loads: Mapping[str, float] | None = None,
+        cost: float = 1.0,
+    ) -> Pick:
+        """The worker that a prompt goes to; it counts as its load until `finish`.
+
+        key: what belongs together (a session, a tenant), for policies that go by it; None: the
+        prompt's first 64 tokens.
+        loads: present loads of the workers that may be picked, in one unit, instead of those
+        counted here. cost: what this prompt adds to the load counted here.
+        Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
+        """
+        size = _size(token_ids)
+        check_load(cost, "cost")
+        with self._lock:
+            now = self._clock()
+            self._expire(now)
+            workers, lengths = self.index.lengths(token_ids, namespace, content=content)
+            allowed, present = self._candidates(now, loads)
+            if not len(present):
+                raise NoWorkersError("there is no worker to pick", workers=len(workers))
+            own = lengths if allowed is None else lengths[allowed]
+            turns = self._loads.turns if allowed is None else self._loads.turns[allowed]
+            names = workers if allowed is None else tuple(workers[at] for at in allowed)
+            weighed, key_of = self._weighed(own, allowed), partial(_key, key, token_ids)
+            choice = self.policy.choose(Question(names, weighed, present, turns, size, key_of))
+            at = choice.at
+            beginning = None if content else self._sample(token_ids)
+            pick = Pick(names[at], int(own[at]), int(own[own.argmax()]), choice.reason,
+                        next(self._ids), namespace, beginning)  # fmt: skip
+            self._loads.add(pick, cost, now)
+            return pick
+
+    def _candidates(
+        self, now: float, loads: Mapping[str, float] | None
+    ) -> tuple[IntArray | None, FloatArray]:
+        """Positions of the workers that may be picked (None: of all), and their loads."""
+        self._trust.refresh(now, self._feeders)
+        if loads is not None:
+            allowed, present = self._loads.given(loads)
+            return allowed, present[allowed]
+        if self._trust.allowed is None:
+            return None, self._loads.loads
+        return self._trust.allowed, self._loads.loads[self._trust.allowed]
+
+    def _weighed(self, lengths: Int32Array, allowed: IntArray | None) -> Int32Array | FloatArray:
+        weights = self._trust.weights
+        if weights is None:
+            return lengths
+        return lengths * (weights if allowed is None else weights[allowed])
+
+    def finish(self, pick: Pick) -> None:
+        """The request has ended, well or not. Idempotent."""
+        with self._lock:
+            if self._loads.remove(pick):
+                self._check_parity(pick)
+
+    def finish_by_id(self, pick_id: int) -> None:
+        """`finish`, where only `Pick.id` is known."""
+        with self._lock:
+            pick = self._loads.open_pick(pick_id)
+            if pick is not None:
+                self.finish(pick)
+
+    def _expire(self, now: float) -> None:
+        for pick in self._loads.expire(now):
+            self._check_parity(pick)
+
+    def _sample(self, token_ids: TokenIds) -> Int32Array | None:
+        """The beginning of one prompt in so many."""
+        self._num_seen += 1
+        if self._num_seen % _PARITY_EVERY != 1:
+            return None
+        return np.array(as_token_ids(token_ids)[:_PARITY_TOKENS])
+
+    def _check_parity(self, pick: Pick) -> None:
+        if pick.beginning is not None and pick.worker in self.index.workers:
+            held = self.index.lookup(pick.beginning, pick.namespace).get(pick.worker, 0)
+            self.num_parity_checks += 1
+            self.num_parity_faults += 2 * held < len(pick.beginning)
+
+
+def _size(token_ids: Any) -> int:
+    if not hasattr(token_ids, "__len__"):
+        as_token_ids(token_ids)
+    size = len(token_ids) // 4 if isinstance(token_ids, bytes | bytearray) else len(token_ids)
+    if not size:
+        raise InvalidTokensError("token_ids is empty; a prompt has at least one token")
+    return size
+
+
+def _key(key: str | bytes | None, token_ids: Any) -> bytes:
+    if isinstance(key, str):
+        return key.encode()
+    if key is None:
+        return as_token_ids(token_ids)[:_PARITY_TOKENS].astype("<i4").tobytes()
+    return key

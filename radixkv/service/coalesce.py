@@ -1,0 +1,231 @@
+"""Concurrent matches of single prompts in one call: a call costs the server the same for 1 or 64.
+
+Nobody waits for company: a match that finds none under way is sent at once, and those that come
+while it is under way go together when it is back.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Hashable, Sequence
+from copy import copy
+from typing import Any, Generic, TypeVar
+
+from radixkv.errors import (
+    DeadlineExceededError,
+    InvalidArgumentError,
+    RadixKVError,
+    ServiceError,
+)
+from radixkv.service.calls import Call, MatchReply
+from radixkv.service.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
+from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
+
+_MOST_BYTES = 4 << 20
+_Outcome = MatchReply | RadixKVError
+
+
+def can_join(call: Call[Any]) -> bool:
+    """Whether it is the match of one prompt, under no lease."""
+    request = call.request
+    return (
+        isinstance(request, MatchPrefixRequest)
+        and len(request.sequences) == 1
+        and not request.lease_id
+    )
+
+
+def _kind(call: Call[MatchReply]) -> Hashable:
+    """What must be equal for two matches to go together."""
+    request: Any = call.request
+    return (
+        request.namespace.SerializeToString() if request.HasField("namespace") else None,
+        request.want_slots,
+        request.leave_last_token,
+        request.probe,
+        request.expected_epoch,
+    )
+
+
+def _join(calls: Sequence[Call[MatchReply]]) -> Call[MatchReply]:
+    """One call for all of them."""
+    first = calls[0]
+    request: Any = MatchPrefixRequest()
+    request.CopyFrom(first.request)
+    for call in calls[1:]:
+        request.sequences.extend(call.request.sequences)  # type: ignore[attr-defined]
+    timeouts = [call.timeout_s for call in calls]
+    longest = None if None in timeouts else max(filter(None, timeouts))
+    return Call(first.rpc, request, longest, first.read)
+
+
+def _split(reply: MatchReply) -> list[MatchReply]:
+    return [MatchReply((match,), reply.epoch, reply.revision) for match in reply.matches]
+
+
+class _Waiting:
+    """One caller. is_gone: it gave up. batch: the calls that it makes for others, itself included.
+
+    outcome: when `woken` is set and there is no batch.
+    """
+
+    def __init__(self, call: Call[MatchReply]) -> None:
+        self.call = call
+        self.is_gone = False
+        self.woken = threading.Event()
+        self.batch: list[_Waiting] = []
+        self.outcome: _Outcome | None = None
+
+
+class _Awaiting:
+    """One caller of an event loop."""
+
+    def __init__(self, call: Call[MatchReply]) -> None:
+        self.call = call
+        self.future: asyncio.Future[MatchReply] = asyncio.get_running_loop().create_future()
+
+    @property
+    def is_gone(self) -> bool:
+        return self.future.done()
+
+    def end(self, outcome: _Outcome) -> None:
+        if self.is_gone:
+            return
+        if isinstance(outcome, RadixKVError):
+            self.future.set_exception(copy(outcome))
+        else:
+            self.future.set_result(outcome)
+
+
+Caller = TypeVar("Caller", _Waiting, _Awaiting)
+
+
+class _Queue(Generic[Caller]):
+    """Callers that wait for their turn, by what they ask."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[Hashable, deque[Caller]] = {}
+
+    def add(self, caller: Caller) -> bool:
+        """Whether it must wait for one of its kind; if not, it is under way from now on."""
+        kind = _kind(caller.call)
+        if kind in self._waiting:
+            self._waiting[kind].append(caller)
+            return True
+        self._waiting[kind] = deque()
+        return False
+
+    def next_batch(self, kind: Hashable) -> list[Caller]:
+        """Who goes next, together; if nobody waits, none of the kind is under way any more."""
+        queue, batch, size = self._waiting[kind], list[Caller](), 0
+        while queue and len(batch) < MAX_BATCH_SEQUENCES and size < _MOST_BYTES:
+            caller = queue.popleft()
+            if not caller.is_gone:
+                batch.append(caller)
+                size += caller.call.request.ByteSize()
+        if not batch:
+            del self._waiting[kind]
+        return batch
+
+
+class Coalescer:
+    """For a blocking client. make: makes a call and gives its answer. Thread-safe."""
+
+    def __init__(self, make: Callable[[Call[Any]], Any]) -> None:
+        self._make = make
+        self._queue: _Queue[_Waiting] = _Queue()
+        self._lock = threading.Lock()
+
+    def match(self, call: Call[MatchReply]) -> MatchReply:
+        """The call's answer, or its error raised."""
+        me = _Waiting(call)
+        with self._lock:
+            must_wait = self._queue.add(me)
+        if must_wait:
+            self._wait(me)
+        else:
+            me.batch = [me]
+        if me.batch:
+            self._lead(me.batch)
+        assert me.outcome is not None
+        if isinstance(me.outcome, RadixKVError):
+            raise copy(me.outcome)
+        return me.outcome
+
+    def _wait(self, me: _Waiting) -> None:
+        timeout_s = me.call.timeout_s or DATA_DEADLINE_S
+        if me.woken.wait(timeout_s):
+            return
+        with self._lock:
+            me.is_gone = not me.woken.is_set()
+        if me.is_gone:
+            raise DeadlineExceededError(f"no answer in {timeout_s:g} s")
+
+    def _lead(self, batch: list[_Waiting]) -> None:
+        """Make the call for all of a batch, and hand over to who leads the next."""
+        outcomes: list[_Outcome] = [ServiceError("the call was interrupted")] * len(batch)
+        try:
+            outcomes = self._make_all([waiting.call for waiting in batch])
+        finally:
+            kind = _kind(batch[0].call)
+            with self._lock:
+                following = self._queue.next_batch(kind)
+                if following:
+                    following[0].batch = following
+                    following[0].woken.set()
+            for waiting, outcome in zip(batch, outcomes, strict=True):
+                waiting.outcome = outcome
+                waiting.batch = []
+                waiting.woken.set()
+
+    def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
+        try:
+            return list(_split(self._make(_join(calls))))
+        except RadixKVError as error:
+            if not _is_of_one(error, calls):
+                return [error] * len(calls)
+        return [outcome for call in calls for outcome in self._make_all([call])]
+
+
+class AsyncCoalescer:
+    """For an async client. make: makes a call; its answer is awaited."""
+
+    def __init__(self, make: Callable[[Call[Any]], Awaitable[Any]]) -> None:
+        self._make = make
+        self._queue: _Queue[_Awaiting] = _Queue()
+        self._leading: set[asyncio.Task[None]] = set()
+
+    async def match(self, call: Call[MatchReply]) -> MatchReply:
+        """The call's answer, or its error raised."""
+        me = _Awaiting(call)
+        if not self._queue.add(me):
+            leading = asyncio.create_task(self._lead([me]))
+            self._leading.add(leading)
+            leading.add_done_callback(self._leading.discard)
+        timeout_s = call.timeout_s or DATA_DEADLINE_S
+        try:
+            async with asyncio.timeout(timeout_s):
+                return await me.future
+        except TimeoutError:
+            raise DeadlineExceededError(f"no answer in {timeout_s:g} s") from None
+
+    async def _lead(self, batch: list[_Awaiting]) -> None:
+        kind = _kind(batch[0].call)
+        while batch:
+            outcomes = await self._make_all([caller.call for caller in batch])
+            for caller, outcome in zip(batch, outcomes, strict=True):
+                caller.end(outcome)
+            batch = self._queue.next_batch(kind)
+
+    async def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
+        try:
+            return list(_split(await self._make(_join(calls))))
+        except RadixKVError as error:
+            if not _is_of_one(error, calls):
+                return [error] * len(calls)
+        return [outcome for call in calls for outcome in await self._make_all([call])]
+
+
+def _is_of_one(error: RadixKVError, calls: Sequence[Call[MatchReply]]) -> bool:
+    """Whether one of several prompts is to blame, so that each is to be asked alone."""
+    return isinstance(error, InvalidArgumentError) and len(calls) > 1

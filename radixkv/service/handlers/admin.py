@@ -1,0 +1,107 @@
+"""EvictPrefixes and AdminService."""
+
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
+from itertools import chain
+from typing import Any
+
+from radixkv.service import codec
+from radixkv.service.auth import Principal
+from radixkv.service.handlers.turn import Desk
+from radixkv.tree import NodeInfo
+from radixkv.v1.admin_pb2 import (
+    CheckIntegrityResponse,
+    ClearCacheRequest,
+    ClearCacheResponse,
+    DumpTreeRequest,
+    DumpTreeResponse,
+    TreeNode,
+)
+from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
+from radixkv.v1.types_pb2 import ResponseHeader
+
+_MOST_VIOLATIONS = 100
+_PIECE_BYTES = 96 * 1024
+
+
+class AdminHandlers:
+    """in_writer: runs a function in the writer, for what answers from the loop."""
+
+    def __init__(
+        self, desk: Desk, in_writer: Callable[[Callable[[], Any]], Awaitable[Any]]
+    ) -> None:
+        self._desk, self._cache = desk, desk.cache
+        self._in_writer = in_writer
+
+    def evict_prefixes(
+        self, request: EvictPrefixesRequest, caller: Principal
+    ) -> EvictPrefixesResponse:
+        """The coldest unpinned tokens are gone."""
+        return self._desk.once(caller, request, self._evict)
+
+    def _evict(self, request: EvictPrefixesRequest, _: Principal) -> EvictPrefixesResponse:
+        num_evicted = self._cache.evict(request.num_tokens)
+        return EvictPrefixesResponse(header=self._desk.header(), num_evicted=num_evicted)
+
+    def clear_cache(self, request: ClearCacheRequest, caller: Principal) -> ClearCacheResponse:
+        """Nothing is cached, no lease lives, a new epoch begins."""
+        return self._desk.once(caller, request, self._clear)
+
+    def _clear(self, request: ClearCacheRequest, _: Principal) -> ClearCacheResponse:
+        self._cache.reset(force=request.force)
+        self._desk.leases.settle()
+        return ClearCacheResponse(header=self._desk.header())
+
+    def check_integrity(self, *_: object) -> CheckIntegrityResponse:
+        """What is wrong; if anything is, nothing else is answered from now on."""
+        with self._cache.lock:
+            self._desk.leases.settle()
+            violations = self._cache.check_integrity()
+            self._desk.is_corrupted |= bool(violations)
+            return CheckIntegrityResponse(
+                header=self._desk.header(), violations=violations[:_MOST_VIOLATIONS]
+            )
+
+    async def dump_tree(
+        self, request: DumpTreeRequest, _: Principal
+    ) -> AsyncGenerator[bytes, None]:
+        """Nodes depth first, all of one revision, in pieces."""
+
+        def take() -> tuple[ResponseHeader, list[NodeInfo]]:
+            with self._desk.turn():
+                return self._desk.header(), list(self._cache.tree.walk())
+
+        header, nodes = await self._in_writer(take)
+        response, size = DumpTreeResponse(header=header), 0
+        wanted = self._wanted(request, nodes)
+        for message in chain.from_iterable(_write_node(n, request.want_tokens) for n in wanted):
+            if size > _PIECE_BYTES:
+                yield response.SerializeToString()
+                response, size = DumpTreeResponse(header=header), 0
+            response.nodes.append(message)
+            size += message.ByteSize()
+        yield response.SerializeToString()
+
+    def _wanted(self, request: DumpTreeRequest, nodes: list[NodeInfo]) -> Iterator[NodeInfo]:
+        only = request.HasField("namespace")
+        namespace = self._cache.present(codec.read_namespace(request.namespace))
+        depths = {0: 0}
+        for node in nodes:
+            depth = depths[node.id] = depths[node.parent_id] + 1
+            is_shallow = not request.max_depth or depth <= request.max_depth
+            if is_shallow and (not only or node.namespace == namespace):
+                yield node
+
+
+def _write_node(node: NodeInfo, want_tokens: bool) -> Iterator[TreeNode]:
+    """One message; a node whose tokens are too long for one comes in several."""
+    codes = node.codes if want_tokens else node.codes[:0]
+    for start in range(0, max(1, len(codes)), _PIECE_BYTES // 4):
+        yield TreeNode(
+            node_id=node.id,
+            parent_id=node.parent_id,
+            num_tokens=len(node.codes),
+            lock_ref=node.lock_ref,
+            recency=node.recency,
+            tokens=codec.pack(codes[start : start + _PIECE_BYTES // 4]),
+            tokens_offset=start,
+        )

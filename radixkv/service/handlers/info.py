@@ -1,0 +1,81 @@
+"""InfoService."""
+
+import grpc
+from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
+
+import radixkv
+from radixkv.service import codec
+from radixkv.service.auth import Principal
+from radixkv.service.handlers.turn import Desk
+from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
+from radixkv.tree import Namespace
+from radixkv.v1.info_pb2 import GetServerInfoResponse, GetStatsRequest, GetStatsResponse
+
+
+class InfoHandlers:
+    """What any client may know."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._cache = desk, desk.cache
+        self._start_time = Timestamp()
+        self._start_time.GetCurrentTime()
+
+    def get_server_info(self, *_: object) -> GetServerInfoResponse:
+        """Limits and identity."""
+        with self._desk.turn():
+            return GetServerInfoResponse(
+                header=self._desk.header(),
+                version=radixkv.__version__,
+                grpc_version=grpc.__version__,
+                core=self._cache.core,
+                page_size=self._cache.page_size,
+                num_slots=self._cache.num_slots,
+                max_batch_sequences=MAX_BATCH_SEQUENCES,
+                max_message_bytes=MAX_MESSAGE_BYTES,
+                max_lease_ttl=Duration(seconds=int(MAX_LEASE_TTL_S)),
+                compact_revision=self._cache.events.compact_revision,
+                start_time=self._start_time,
+                pool_id=self._desk.leases.pool_id,
+            )
+
+    def get_stats(self, request: GetStatsRequest, caller: Principal) -> GetStatsResponse:
+        """Of the whole cache, or what is resident of one namespace."""
+        with self._desk.turn():
+            if request.HasField("namespace"):
+                namespace = codec.read_namespace(request.namespace)
+                caller.check_namespace(namespace)
+                return self._of_namespace(namespace)
+            caller.check_unbound("see what others have cached")
+            return self._of_all()
+
+    def _of_all(self) -> GetStatsResponse:
+        stats = self._cache.stats()
+        return GetStatsResponse(
+            header=self._desk.header(),
+            free_slots=stats.free,
+            allocated_slots=stats.allocated,
+            evictable_size=stats.evictable,
+            protected_size=stats.protected,
+            waiting_slots=stats.waiting,
+            num_nodes=stats.num_nodes,
+            num_pins=self._desk.leases.num_pins,
+            num_leases=len(self._desk.leases),
+            lookup_tokens=stats.lookup_tokens,
+            hit_tokens=stats.hit_tokens,
+            evicted_tokens=stats.evicted_tokens,
+        )
+
+    def _of_namespace(self, namespace: Namespace) -> GetStatsResponse:
+        present = self._cache.present(namespace)
+        nodes = [node for node in self._cache.tree.walk() if node.namespace == present]
+        sizes = {True: 0, False: 0}
+        for node in nodes:
+            sizes[node.lock_ref > 0] += len(node.codes)
+        return GetStatsResponse(
+            header=self._desk.header(),
+            evictable_size=sizes[False],
+            protected_size=sizes[True],
+            num_nodes=len(nodes),
+            num_pins=sum(pin.namespace == present for pin in self._cache.loans.pins),
+        )

@@ -1,0 +1,108 @@
+"""LeaseService."""
+
+from itertools import islice
+
+from google.protobuf.duration_pb2 import Duration
+
+from radixkv.errors import InvalidArgumentError
+from radixkv.service.auth import Principal
+from radixkv.service.handlers.turn import Desk
+from radixkv.service.leases import Lease
+from radixkv.v1 import lease_pb2
+from radixkv.v1.lease_pb2 import (
+    GetLeaseRequest,
+    GetLeaseResponse,
+    GrantLeaseRequest,
+    GrantLeaseResponse,
+    KeepLeaseAliveRequest,
+    KeepLeaseAliveResponse,
+    ListLeasesRequest,
+    ListLeasesResponse,
+    RevokeLeaseRequest,
+    RevokeLeaseResponse,
+)
+
+_DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+
+
+class LeaseHandlers:
+    """A caller sees its own leases; the admin role sees all."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk, self._leases = desk, desk.leases
+
+    def grant_lease(self, request: GrantLeaseRequest, caller: Principal) -> GrantLeaseResponse:
+        """A new lease; naming another pool than the present one clears the cache first."""
+        return self._desk.once(caller, request, self._grant)
+
+    def _grant(self, request: GrantLeaseRequest, caller: Principal) -> GrantLeaseResponse:
+        ttl_s = request.ttl.ToNanoseconds() / 1e9
+        lease = self._leases.grant(caller, ttl_s, request.holder, request.pool_id)
+        return GrantLeaseResponse(header=self._desk.header(), lease=self._message(lease))
+
+    def keep_lease_alive(
+        self, request: KeepLeaseAliveRequest, caller: Principal
+    ) -> KeepLeaseAliveResponse:
+        """No ttl: the lease is gone."""
+        with self._desk.turn():
+            response = KeepLeaseAliveResponse(lease_id=request.lease_id)
+            is_present = request.expected_epoch == self._desk.cache.events.epoch
+            if is_present and self._leases.has(request.lease_id, caller):
+                lease = self._leases.get(request.lease_id, caller)
+                self._leases.renew(lease)
+                response.ttl.CopyFrom(_duration(lease.ttl_s))
+            response.header.CopyFrom(self._desk.header())
+            return response
+
+    def revoke_lease(self, request: RevokeLeaseRequest, caller: Principal) -> RevokeLeaseResponse:
+        """What it held is dropped; its slots are free after the grace."""
+        with self._desk.turn():
+            lease = self._desk.held_lease(request, caller)
+            num_pins, num_slots = self._leases.revoke(lease)
+            return RevokeLeaseResponse(
+                header=self._desk.header(), num_pins=num_pins, num_slots=num_slots
+            )
+
+    def get_lease(self, request: GetLeaseRequest, caller: Principal) -> GetLeaseResponse:
+        """Its remaining time and what it holds."""
+        with self._desk.turn():
+            lease = self._leases.get(request.lease_id, caller)
+            return GetLeaseResponse(header=self._desk.header(), lease=self._message(lease))
+
+    def list_leases(self, request: ListLeasesRequest, caller: Principal) -> ListLeasesResponse:
+        """One page, by id."""
+        if not 0 <= request.page_size <= _LARGEST_PAGE:
+            raise InvalidArgumentError(
+                f"page_size is {request.page_size}; it takes 0 to {_LARGEST_PAGE}",
+                field="page_size",
+            )
+        if request.page_token and not request.page_token.isdecimal():
+            raise InvalidArgumentError(
+                "page_token is none that this server gave", field="page_token"
+            )
+        size = request.page_size or _DEFAULT_PAGE
+        with self._desk.turn():
+            after = int(request.page_token or 0)
+            page = list(islice(self._leases.after(after, caller), size + 1))
+            return ListLeasesResponse(
+                header=self._desk.header(),
+                leases=map(self._message, page[:size]),
+                next_page_token=str(page[size - 1].id) if len(page) > size else "",
+            )
+
+    def _message(self, lease: Lease) -> lease_pb2.Lease:
+        return lease_pb2.Lease(
+            lease_id=lease.id,
+            ttl=_duration(lease.ttl_s),
+            remaining=_duration(self._leases.remaining_s(lease)),
+            holder=lease.holder,
+            num_pins=len(lease.pins),
+            num_slots=self._leases.num_slots(lease),
+            pool_id=lease.pool_id,
+        )
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration

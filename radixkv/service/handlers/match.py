@@ -1,0 +1,118 @@
+"""MatchPrefix and ReleasePins."""
+
+from collections.abc import Callable, Sequence
+
+from radixkv.errors import BatchTooLargeError, InvalidArgumentError, MessageTooLargeError
+from radixkv.service import codec
+from radixkv.service.auth import Principal
+from radixkv.service.codec import Key
+from radixkv.service.handlers.turn import Desk
+from radixkv.service.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
+from radixkv.tree import Namespace
+from radixkv.v1.prefix_cache_pb2 import (
+    MatchPrefixRequest,
+    MatchPrefixResponse,
+    PrefixMatch,
+    ReleasePinsRequest,
+    ReleasePinsResponse,
+)
+
+# Room in an answer for what is not slots: the header, and each match's own fields.
+_ENVELOPE_BYTES, _MATCH_BYTES = 64, 32
+# Hears of each look-up: namespace, tokens looked up, tokens found.
+Heard = Callable[[Namespace, int, int], None]
+
+
+class MatchHandlers:
+    """heard: hears of each look-up that counts as one."""
+
+    def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
+        self._desk, self._heard = desk, heard
+
+    def match_prefix(self, request: MatchPrefixRequest, caller: Principal) -> MatchPrefixResponse:
+        """The whole batch at one revision, or an error and nothing changed."""
+        _check_options(request)
+        codec.check_batch(len(request.sequences))
+        caller.check_namespace(codec.read_namespace(request.namespace))
+        return self._desk.once(caller, request, self._match_prefix)
+
+    def _match_prefix(self, request: MatchPrefixRequest, caller: Principal) -> MatchPrefixResponse:
+        keys = codec.read_sequences(request.sequences)
+        if request.leave_last_token:
+            keys = [key.without_last() for key in keys]
+        if request.want_slots:
+            _check_answer_size(keys)
+        namespace = codec.read_namespace(request.namespace)
+        self._desk.check_epoch(request.expected_epoch)
+        if request.lease_id:
+            matches = self._pin(request, caller, keys, namespace)
+        else:
+            look = self._probe if request.probe else self._match
+            matches = [look(key, namespace, request.want_slots) for key in keys]
+        return MatchPrefixResponse(header=self._desk.header(), matches=matches)
+
+    def _probe(self, key: Key, namespace: Namespace, _: bool) -> PrefixMatch:
+        length = self._desk.cache.probe(key.token_ids, namespace, content=key.content)
+        return PrefixMatch(matched_length=length)
+
+    def _match(self, key: Key, namespace: Namespace, want_slots: bool) -> PrefixMatch:
+        match = self._desk.cache.match_prefix(key.token_ids, namespace, content=key.content)
+        self._hear(namespace, key, match.length)
+        slots = codec.pack(match.slots) if want_slots else b""
+        return PrefixMatch(matched_length=match.length, slots=slots)
+
+    def _pin(
+        self,
+        request: MatchPrefixRequest,
+        caller: Principal,
+        keys: Sequence[Key],
+        namespace: Namespace,
+    ) -> list[PrefixMatch]:
+        desk = self._desk
+        lease = desk.held_lease(request, caller)
+        desk.leases.check_room(len(keys))
+        matches = []
+        for key in keys:
+            pin = desk.cache.loans.pin(key.token_ids, namespace, content=key.content)
+            length, slots = len(pin.slots), b""
+            self._hear(namespace, key, length)
+            if request.want_slots:
+                slots = codec.pack(pin.slots)
+            pin_id = desk.leases.add_pin(lease, pin)
+            matches.append(PrefixMatch(matched_length=length, slots=slots, pin_id=pin_id))
+        return matches
+
+    def _hear(self, namespace: Namespace, key: Key, length: int) -> None:
+        if self._heard is not None:
+            self._heard(namespace, len(key.token_ids), length)
+
+    def release_pins(self, request: ReleasePinsRequest, caller: Principal) -> ReleasePinsResponse:
+        """Pins that are not held, or not by this lease, are left alone."""
+        if len(request.pin_ids) > MAX_PINS_A_RELEASE:
+            raise BatchTooLargeError(
+                f"{len(request.pin_ids)} pins; a call takes {MAX_PINS_A_RELEASE}: split it",
+                field="pin_ids",
+            )
+        with self._desk.turn():
+            lease = self._desk.leases.get(request.lease_id, caller)
+            dropped = [self._desk.leases.drop_pin(lease, pin_id) for pin_id in request.pin_ids]
+            return ReleasePinsResponse(header=self._desk.header(), num_released=sum(dropped))
+
+
+def _check_options(request: MatchPrefixRequest) -> None:
+    for field in ("want_slots", "lease_id"):
+        if request.probe and getattr(request, field):
+            raise InvalidArgumentError(
+                f"a probe gives lengths only; ask with one of probe and {field}", field=field
+            )
+
+
+def _check_answer_size(keys: Sequence[Key]) -> None:
+    size = _ENVELOPE_BYTES + sum(4 * len(key.token_ids) + _MATCH_BYTES for key in keys)
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLargeError(
+            f"the slots could take {size} bytes; a message takes {MAX_MESSAGE_BYTES}: "
+            "split the call",
+            size=size,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+        )

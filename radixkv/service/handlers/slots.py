@@ -1,0 +1,150 @@
+"""AllocateSlots, FreeSlots, InsertPrefix: for engines that run elsewhere."""
+
+from radixkv.errors import (
+    InvalidArgumentError,
+    InvalidSlotsError,
+    InvalidTokensError,
+    MessageTooLargeError,
+    OutOfSlotsError,
+    PinNotFoundError,
+    StaleHandleError,
+)
+from radixkv.pin import Insert, Inserted
+from radixkv.service import codec
+from radixkv.service.auth import Principal
+from radixkv.service.handlers.turn import Desk
+from radixkv.service.leases import Lease
+from radixkv.service.limits import MAX_MESSAGE_BYTES
+from radixkv.tree import as_slots
+from radixkv.tree.tokens import EMPTY, Int32Array
+from radixkv.v1.prefix_cache_pb2 import (
+    AllocateSlotsRequest,
+    AllocateSlotsResponse,
+    FreeSlotsRequest,
+    FreeSlotsResponse,
+    InsertPrefixRequest,
+    InsertPrefixResponse,
+    PinAction,
+    PrefixInsert,
+    PrefixInserted,
+)
+
+
+class SlotHandlers:
+    """Each call happens whole or not at all."""
+
+    def __init__(self, desk: Desk) -> None:
+        self._desk = desk
+        self._cache, self._loans = desk.cache, desk.cache.loans
+
+    def allocate_slots(
+        self, request: AllocateSlotsRequest, caller: Principal
+    ) -> AllocateSlotsResponse:
+        """Slots on loan to the lease, evicting if needed."""
+        self._desk.check_lends("AllocateSlots")
+        if not request.num_slots:
+            raise InvalidArgumentError("num_slots is 0; it takes 1 or more", field="num_slots")
+        if 4 * request.num_slots > MAX_MESSAGE_BYTES - 64:
+            raise MessageTooLargeError(
+                f"{request.num_slots} slots do not fit in a message; split the call",
+                max_message_bytes=MAX_MESSAGE_BYTES,
+            )
+        return self._desk.once(caller, request, self._allocate)
+
+    def _allocate(self, request: AllocateSlotsRequest, caller: Principal) -> AllocateSlotsResponse:
+        lease = self._desk.held_lease(request, caller)
+        found = self._loans.allocate(self._desk.leases.borrower(lease), request.num_slots)
+        if found is None:
+            available = self._cache.free_size + self._cache.tree.evictable_size
+            raise OutOfSlotsError(
+                f"{request.num_slots} slots are asked for, {available} are free or evictable",
+                requested=request.num_slots,
+                available=available,
+                retry_after_s=0.1,
+            )
+        slots, num_evicted = found
+        return AllocateSlotsResponse(
+            header=self._desk.header(), slots=codec.pack(slots), num_evicted=num_evicted
+        )
+
+    def free_slots(self, request: FreeSlotsRequest, caller: Principal) -> FreeSlotsResponse:
+        """Slots that were on loan to the lease are free."""
+        self._desk.check_lends("FreeSlots")
+        return self._desk.once(caller, request, self._free)
+
+    def _free(self, request: FreeSlotsRequest, caller: Principal) -> FreeSlotsResponse:
+        lease = self._desk.held_lease(request, caller)
+        slots = _read_slots(request.slots, "slots")
+        self._loans.give_back(self._desk.leases.borrower(lease), slots)
+        return FreeSlotsResponse(header=self._desk.header())
+
+    def insert_prefix(
+        self, request: InsertPrefixRequest, caller: Principal
+    ) -> InsertPrefixResponse:
+        """The tree has the sequences; what others cached first is told, nothing is freed."""
+        self._desk.check_lends("InsertPrefix")
+        codec.check_batch(len(request.inserts), "inserts")
+        caller.check_namespace(codec.read_namespace(request.namespace))
+        return self._desk.once(caller, request, self._insert)
+
+    def _insert(self, request: InsertPrefixRequest, caller: Principal) -> InsertPrefixResponse:
+        desk = self._desk
+        lease = desk.held_lease(request, caller)
+        inserts = [
+            self._read_insert(lease, message, f"inserts[{at}]")
+            for at, message in enumerate(request.inserts)
+        ]
+        desk.leases.check_room(sum(insert.keep and insert.pin is None for insert in inserts))
+        namespace = codec.read_namespace(request.namespace)
+        try:
+            done = self._loans.store(desk.leases.borrower(lease), inserts, namespace)
+        except StaleHandleError as error:
+            raise PinNotFoundError(str(error), pin=0) from error
+        results = [
+            self._finish(lease, message, inserted)
+            for message, inserted in zip(request.inserts, done, strict=True)
+        ]
+        return InsertPrefixResponse(header=desk.header(), results=results)
+
+    def _read_insert(self, lease: Lease, message: PrefixInsert, name: str) -> Insert:
+        if message.pin_action == PinAction.PIN_ACTION_UNSPECIFIED:
+            raise InvalidArgumentError(
+                f"{name}.pin_action is missing; it takes RELEASE or MOVE",
+                field=f"{name}.pin_action",
+            )
+        pin = self._desk.leases.pin(lease, message.pin_id) if message.pin_id else None
+        key = codec.Key(EMPTY, ())
+        if message.sequence.packed or message.sequence.ids:
+            key = codec.read_sequence(message.sequence, f"{name}.sequence")
+        elif pin is None:
+            raise InvalidTokensError(f"{name} has no tokens", field=f"{name}.sequence")
+        slots = _read_slots(message.slots, f"{name}.slots")
+        if len(slots) != len(key.token_ids):
+            raise InvalidSlotsError(
+                f"{name} has {len(slots)} slots for {len(key.token_ids)} tokens; one each",
+                field=f"{name}.slots",
+            )
+        keep = message.pin_action == PinAction.PIN_ACTION_MOVE
+        return Insert(key.token_ids, slots, key.content, pin, keep)
+
+    def _finish(self, lease: Lease, message: PrefixInsert, done: Inserted) -> PrefixInserted:
+        """The pin that was moved keeps its id."""
+        pin_id = message.pin_id
+        if pin_id and done.pin is not None:
+            lease.pins[pin_id] = done.pin
+        elif pin_id:
+            self._desk.leases.drop_pin(lease, pin_id)
+            pin_id = 0
+        elif done.pin is not None:
+            pin_id = self._desk.leases.add_pin(lease, done.pin)
+        return PrefixInserted(
+            existing_length=done.existing_length,
+            cached_length=done.cached_length,
+            replacements=codec.pack(done.replacements),
+            pin_id=pin_id,
+        )
+
+
+def _read_slots(data: bytes, name: str) -> Int32Array:
+    with codec.blame(name):
+        return as_slots(data, name) if data else EMPTY

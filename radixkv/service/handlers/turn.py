@@ -1,0 +1,75 @@
+"""What all handlers share: one cache, its leases, what was answered, and a turn with all three."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from radixkv.cache import PrefixCache
+from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
+from radixkv.service.answers import Answers, Response
+from radixkv.service.auth import Principal
+from radixkv.service.leases import Lease, Leases
+from radixkv.v1.types_pb2 import ResponseHeader
+
+
+class Desk:
+    """One cache that an engine may be using at the same time.
+
+    lends_slots: whether engines elsewhere may take slots and store what they computed.
+    is_corrupted: an invariant is broken; nothing is answered any more.
+    """
+
+    def __init__(self, cache: PrefixCache, leases: Leases, *, lends_slots: bool) -> None:
+        self.cache, self.leases = cache, leases
+        self.lends_slots = lends_slots
+        self.is_corrupted = False
+        self._answers = Answers(self._is_void)
+
+    @contextmanager
+    def turn(self) -> Iterator[None]:
+        """Around what is to happen at one revision; leases that are over end first."""
+        with self.cache.lock:
+            if self.is_corrupted:
+                raise CacheCorruptedError("an invariant of the cache is broken; restart the server")
+            self.leases.settle()
+            yield
+
+    def once(
+        self, caller: Principal, request: Any, make: Callable[[Any, Principal], Response]
+    ) -> Response:
+        """What `make` gives in a turn, or what it gave to the same request before."""
+        with self.turn():
+            return self._answers.once(caller.name, request, lambda: make(request, caller))
+
+    def held_lease(self, request: Any, caller: Principal) -> Lease:
+        """The lease that the request names, in the epoch that it names. Raises what is wrong."""
+        if not request.expected_epoch:
+            raise InvalidArgumentError(
+                "expected_epoch is missing; what names a lease names its epoch",
+                field="expected_epoch",
+            )
+        self.check_epoch(request.expected_epoch)
+        return self.leases.get(request.lease_id, caller)
+
+    def check_epoch(self, expected: int) -> None:
+        """Raises EpochMismatchError unless the cache is in that epoch; 0: any."""
+        if expected:
+            self.cache.events.check_epoch(expected)
+
+    def check_lends(self, what: str) -> None:
+        """Raises UnsupportedError where the engine lends no slots."""
+        if not self.lends_slots:
+            raise UnsupportedError(
+                f"this server's engine keeps its slots to itself and does not serve {what}"
+            )
+
+    def header(self) -> ResponseHeader:
+        """Where the cache is now."""
+        epoch, revision = self.cache.events.position()
+        return ResponseHeader(epoch=epoch, revision=revision)
+
+    def _is_void(self, request: Any, response: Any) -> bool:
+        names = response.lease if "lease" in response.DESCRIPTOR.fields_by_name else request
+        lease_id = getattr(names, "lease_id", 0)
+        is_over = lease_id != 0 and not self.leases.has(lease_id)
+        return is_over or response.header.epoch != self.cache.events.epoch

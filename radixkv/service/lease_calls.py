@@ -1,0 +1,267 @@
+"""The calls of a lease, and those about leases: see `calls.py`."""
+
+import uuid
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple, TypeAlias
+
+from google.protobuf.duration_pb2 import Duration
+
+from radixkv.errors import InvalidSlotsError
+from radixkv.service import codec, rpcs
+from radixkv.service.calls import Call, MatchReply, Prompts, check_size, match
+from radixkv.service.codec import Prompt
+from radixkv.tree import Namespace, TokenIds, as_slots
+from radixkv.tree.content import Content
+from radixkv.tree.tokens import Int32Array
+from radixkv.v1 import lease_pb2
+from radixkv.v1.lease_pb2 import GetLeaseRequest, GrantLeaseRequest, RevokeLeaseRequest
+from radixkv.v1.prefix_cache_pb2 import (
+    AllocateSlotsRequest,
+    AllocateSlotsResponse,
+    FreeSlotsRequest,
+    InsertPrefixRequest,
+    InsertPrefixResponse,
+    PinAction,
+    PrefixInsert,
+    ReleasePinsRequest,
+)
+
+_NO_TOKENS: TokenIds = ()
+
+
+class LeaseRef(NamedTuple):
+    """What names a lease."""
+
+    id: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True)
+class LeaseInfo:
+    """A lease and what it holds, at one moment."""
+
+    id: int
+    ttl_s: float
+    remaining_s: float
+    holder: str
+    pool_id: str
+    num_pins: int
+    num_slots: int
+    epoch: int
+
+
+class LeasePage(NamedTuple):
+    """Some leases, by id, and what asks for the next page; "" on the last one."""
+
+    leases: list[LeaseInfo]
+    next_page_token: str
+
+
+@dataclass(frozen=True, slots=True)
+class Allocated:
+    """slots: int32, page aligned. num_evicted: tokens evicted to make room."""
+
+    slots: Int32Array
+    num_evicted: int
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Tokens whose K/V is in `slots`: those beyond the pin's length, or all without a pin.
+
+    keep: whether the pin goes on, on all that is cached now (without a pin: a new one).
+    """
+
+    token_ids: TokenIds = _NO_TOKENS
+    slots: TokenIds = _NO_TOKENS
+    pin_id: int = 0
+    keep: bool = False
+    content: Content = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Inserted:
+    """existing_length: tokens that were cached before. cached_length: that are now.
+
+    replacements: the cache's slots for the tokens from the pin's end to existing_length. Point
+    req_to_token at them, and free your own for these tokens when no kernel reads them any more.
+    """
+
+    existing_length: int
+    cached_length: int
+    replacements: Int32Array
+    pin_id: int
+
+
+Inserts: TypeAlias = Insert | Sequence[Insert]
+
+
+def grant(
+    ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
+) -> Call[LeaseInfo]:
+    """A new lease."""
+    request = GrantLeaseRequest(
+        ttl=_duration(ttl_s), holder=holder, pool_id=pool_id, request_id=_new_request_id()
+    )
+    return Call(
+        rpcs.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+    )
+
+
+def lease_info(lease_id: int, *, timeout_s: float | None = None) -> Call[LeaseInfo]:
+    """One lease."""
+    request = GetLeaseRequest(lease_id=lease_id)
+    return Call(rpcs.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch))
+
+
+def leases(
+    page_token: str = "", page_size: int = 1000, *, timeout_s: float | None = None
+) -> Call[LeasePage]:
+    """One page of leases: the caller's own, or all with the admin role."""
+    request = lease_pb2.ListLeasesRequest(page_size=page_size, page_token=page_token)
+    return Call(rpcs.LIST_LEASES, request, timeout_s, _read_page)
+
+
+def revoke_lease(
+    lease_id: int, epoch: int, *, timeout_s: float | None = None
+) -> Call[tuple[int, int]]:
+    """End a lease; how many pins and slots it held."""
+    request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
+    return Call(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
+
+
+# ---- under a lease ----
+
+
+def pin(
+    lease: LeaseRef,
+    prompts: Prompts,
+    namespace: Namespace | None = None,
+    *,
+    want_slots: bool = True,
+    leave_last_token: bool = True,
+    timeout_s: float | None = None,
+) -> Call[MatchReply]:
+    """`Client.match`, with a pin on each match: nothing evicts it until it is released.
+
+    By default with the slots, and at most all but the last token of each prompt, which is left to
+    compute so that there are logits.
+    """
+    call = match(
+        prompts,
+        namespace,
+        want_slots=want_slots,
+        leave_last_token=leave_last_token,
+        expected_epoch=lease.epoch,
+        timeout_s=timeout_s,
+    )
+    call.request.lease_id = lease.id  # type: ignore[attr-defined]
+    call.request.request_id = _new_request_id()  # type: ignore[attr-defined]
+    return call
+
+
+def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> Call[Allocated]:
+    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
+    request = AllocateSlotsRequest(
+        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=_new_request_id()
+    )
+    return Call(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+
+
+def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> Call[None]:
+    """Give back slots that were allocated and that the cache did not take, in whole pages."""
+    request = FreeSlotsRequest(
+        slots=codec.pack(as_slots(slots)),
+        lease_id=lease.id,
+        expected_epoch=lease.epoch,
+        request_id=_new_request_id(),
+    )
+    return Call(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
+
+
+def insert(
+    lease: LeaseRef,
+    inserts: Inserts,
+    namespace: Namespace | None = None,
+    *,
+    timeout_s: float | None = None,
+) -> Call[list[Inserted]]:
+    """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
+    batch = [inserts] if isinstance(inserts, Insert) else list(inserts)
+    codec.check_batch(len(batch), "inserts")
+    request = InsertPrefixRequest(
+        namespace=codec.write_namespace(namespace) if namespace is not None else None,
+        inserts=[_write_insert(item, f"inserts[{at}]") for at, item in enumerate(batch)],
+        lease_id=lease.id,
+        expected_epoch=lease.epoch,
+        request_id=_new_request_id(),
+    )
+    check_size(request)
+    return Call(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
+
+
+def release(
+    lease: LeaseRef, pin_ids: Sequence[int], *, timeout_s: float | None = None
+) -> Call[int]:
+    """Drop pins; how many were still held."""
+    request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
+    return Call(rpcs.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+
+
+def _write_insert(item: Insert, name: str) -> PrefixInsert:
+    slots = as_slots(item.slots, f"{name}.slots")
+    sequence = None
+    if len(item.token_ids):
+        sequence = codec.write_sequence(Prompt(item.token_ids, item.content), f"{name}.token_ids")
+    if len(slots) != (len(sequence.packed) // 4 if sequence else 0):
+        raise InvalidSlotsError(f"{name} has {len(slots)} slots; it takes one a token")
+    keep = PinAction.PIN_ACTION_MOVE if item.keep else PinAction.PIN_ACTION_RELEASE
+    return PrefixInsert(
+        sequence=sequence, slots=codec.pack(slots), pin_id=item.pin_id, pin_action=keep
+    )
+
+
+def _read_lease(lease: lease_pb2.Lease, epoch: int) -> LeaseInfo:
+    return LeaseInfo(
+        id=lease.lease_id,
+        ttl_s=lease.ttl.ToNanoseconds() / 1e9,
+        remaining_s=lease.remaining.ToNanoseconds() / 1e9,
+        holder=lease.holder,
+        pool_id=lease.pool_id,
+        num_pins=lease.num_pins,
+        num_slots=lease.num_slots,
+        epoch=epoch,
+    )
+
+
+def _read_page(response: lease_pb2.ListLeasesResponse) -> LeasePage:
+    read = partial(_read_lease, epoch=response.header.epoch)
+    return LeasePage(list(map(read, response.leases)), response.next_page_token)
+
+
+def _read_allocated(response: AllocateSlotsResponse) -> Allocated:
+    return Allocated(codec.unpack(response.slots), response.num_evicted)
+
+
+def _read_inserted(response: InsertPrefixResponse) -> list[Inserted]:
+    return [
+        Inserted(
+            result.existing_length,
+            result.cached_length,
+            codec.unpack(result.replacements),
+            result.pin_id,
+        )
+        for result in response.results
+    ]
+
+
+def _duration(seconds: float) -> Duration:
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
+def _new_request_id() -> str:
+    return str(uuid.uuid4())

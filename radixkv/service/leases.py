@@ -1,0 +1,259 @@
+"""Leases: what remote clients hold, and for how long.
+
+Everything here happens in the server's writer, under the cache's lock, so that expiry is ordered
+with matches. The clock is monotonic and injected. A lease belongs to one epoch and ends with it.
+"""
+
+import secrets
+import time
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from sortedcontainers import SortedDict, SortedSet
+
+from radixkv.cache import PrefixCache
+from radixkv.errors import (
+    InvalidArgumentError,
+    LeaseNotFoundError,
+    LeaseTtlError,
+    OverloadedError,
+    PinNotFoundError,
+)
+from radixkv.loans import Aside
+from radixkv.pin import Pin
+from radixkv.service.auth import ANYONE, Principal
+from radixkv.service.limits import (
+    LONGEST_HOLDER_BYTES,
+    MAX_LEASE_TTL_S,
+    MAX_LEASES,
+    MAX_PINS,
+    MIN_LEASE_TTL_S,
+)
+
+
+@dataclass(slots=True, eq=False)
+class Lease:
+    """owner: whose token granted it. borrower: its number in `Loans`, once it borrowed slots."""
+
+    id: int
+    ttl_s: float
+    ends_at: float
+    owner: str
+    holder: str
+    pool_id: str
+    pins: dict[int, Pin] = field(default_factory=dict)
+    borrower: int | None = None
+
+
+class Leases:
+    """All leases of one cache.
+
+    pool_id: the pool that the slots live in, if it is the process's own. None: engines elsewhere
+    own it and name it with their leases; when the last lease that names it ends, or another pool is
+    named, its K/V is gone, so everything is forgotten.
+    grace_s: how long the slots of a lease that ended are kept from everyone.
+    """
+
+    def __init__(
+        self,
+        cache: PrefixCache,
+        *,
+        pool_id: str | None,
+        grace_s: float,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._cache, self._loans, self._clock = cache, cache.loans, clock
+        self._owns_pool, self.pool_id = pool_id is not None, pool_id or ""
+        self._grace_s = grace_s
+        self._leases: SortedDict = SortedDict()  # by id
+        self._deadlines: SortedSet = SortedSet()  # (ends_at, id)
+        self._aside: deque[tuple[float, str, Aside]] = deque()  # (until when, whose pool, what)
+        self._epoch = cache.events.epoch
+        self.num_pins = 0
+
+    def __len__(self) -> int:
+        return len(self._leases)
+
+    # ---- time ----
+
+    @property
+    def is_due(self) -> bool:
+        """Whether `settle` has something to do; any thread may look."""
+        now = self._clock()
+        return (
+            self._epoch != self._cache.events.epoch
+            or any(ends_at <= now for ends_at, _ in self._deadlines[:1])
+            or any(until <= now for until, *_ in [*self._aside][:1])
+        )
+
+    def settle(self) -> None:
+        """End what is over by now: leases of another epoch, leases past their time, graces."""
+        if self._epoch != self._cache.events.epoch:
+            self._end_all()
+        now = self._clock()
+        while self._deadlines and self._deadlines[0][0] <= now:
+            self._end(self._leases[self._deadlines[0][1]])
+        while self._aside and self._aside[0][0] <= now:
+            self._loans.free_aside(self._aside.popleft()[2])
+
+    # ---- leases ----
+
+    def grant(self, caller: Principal, ttl_s: float, holder: str, pool_id: str) -> Lease:
+        """A new lease. Raises LeaseTtlError, InvalidArgumentError, OverloadedError."""
+        if not MIN_LEASE_TTL_S <= ttl_s <= MAX_LEASE_TTL_S:
+            raise LeaseTtlError(
+                f"ttl is {ttl_s:g} s; a lease takes {MIN_LEASE_TTL_S:g} to {MAX_LEASE_TTL_S:g} s",
+                field="ttl",
+                ttl_s=ttl_s,
+                max_lease_ttl_s=MAX_LEASE_TTL_S,
+            )
+        for name, value in (("holder", holder), ("pool_id", pool_id)):
+            if len(value.encode()) > LONGEST_HOLDER_BYTES:
+                raise InvalidArgumentError(
+                    f"{name} is longer than {LONGEST_HOLDER_BYTES} bytes", field=name
+                )
+        if len(self._leases) >= MAX_LEASES:
+            raise OverloadedError(
+                f"{MAX_LEASES} leases are granted; the server takes no more", retry_after_s=1.0
+            )
+        self._name_pool(caller, pool_id)
+        ends_at = self._clock() + ttl_s
+        lease = Lease(_new_id(), ttl_s, ends_at, caller.name, holder, pool_id)
+        self._leases[lease.id] = lease
+        self._deadlines.add((ends_at, lease.id))
+        return lease
+
+    def get(self, lease_id: int, caller: Principal) -> Lease:
+        """The caller's lease of that id. Raises LeaseNotFoundError, for another's too."""
+        if not self.has(lease_id, caller):
+            raise LeaseNotFoundError(
+                f"there is no lease {lease_id}: it ended, or never was", lease=lease_id
+            )
+        lease: Lease = self._leases[lease_id]
+        return lease
+
+    def has(self, lease_id: int, caller: Principal = ANYONE) -> bool:
+        """Whether the caller has a lease of that id."""
+        lease: Lease | None = self._leases.get(lease_id)
+        return lease is not None and (lease.owner == caller.name or caller.role == "admin")
+
+    def renew(self, lease: Lease) -> None:
+        """Its time begins again."""
+        self._deadlines.discard((lease.ends_at, lease.id))
+        lease.ends_at = self._clock() + lease.ttl_s
+        self._deadlines.add((lease.ends_at, lease.id))
+
+    def revoke(self, lease: Lease) -> tuple[int, int]:
+        """End it now; how many pins and slots it held. What it held sits out its grace, too."""
+        held = len(lease.pins), self.num_slots(lease)
+        self._end(lease)
+        return held
+
+    def after(self, lease_id: int, caller: Principal) -> Iterator[Lease]:
+        """The caller's leases with a higher id, in order."""
+        for found in self._leases.irange(minimum=lease_id, inclusive=(False, True)):
+            lease = self._leases[found]
+            if caller.role == "admin" or lease.owner == caller.name:
+                yield lease
+
+    def remaining_s(self, lease: Lease) -> float:
+        """Seconds that it has left."""
+        return max(0.0, lease.ends_at - self._clock())
+
+    def num_slots(self, lease: Lease) -> int:
+        """Slots on loan to it. Cost: O(num_slots) if it ever borrowed any."""
+        if lease.borrower is None:
+            return 0
+        return int(np.count_nonzero(self._loans.borrower_of == lease.borrower))
+
+    # ---- what leases hold ----
+
+    def check_room(self, num_pins: int) -> None:
+        """Raises OverloadedError unless that many pins may be added."""
+        if self.num_pins + num_pins > MAX_PINS:
+            raise OverloadedError(
+                f"{self.num_pins} pins are held; the server takes {MAX_PINS}", retry_after_s=1.0
+            )
+
+    def add_pin(self, lease: Lease, pin: Pin) -> int:
+        """The id of a pin, which the lease holds from now on."""
+        pin_id = _new_id()
+        lease.pins[pin_id] = pin
+        self.num_pins += 1
+        return pin_id
+
+    def pin(self, lease: Lease, pin_id: int) -> Pin:
+        """The pin of that id. Raises PinNotFoundError."""
+        if pin_id not in lease.pins:
+            raise PinNotFoundError(f"the lease holds no pin {pin_id}", pin=pin_id)
+        return lease.pins[pin_id]
+
+    def drop_pin(self, lease: Lease, pin_id: int) -> bool:
+        """Forget a pin; whether the lease held it."""
+        pin = lease.pins.pop(pin_id, None)
+        if pin is None:
+            return False
+        self.num_pins -= 1
+        self._loans.unpin(pin)
+        return True
+
+    def borrower(self, lease: Lease) -> int:
+        """Its number in `Loans`. Raises InvalidArgumentError for a lease without a pool."""
+        if not lease.pool_id:
+            raise InvalidArgumentError(
+                "the lease names no pool, so it holds no slots; grant one with pool_id",
+                field="lease_id",
+            )
+        if lease.borrower is None:
+            lease.borrower = self._loans.new_borrower()
+        return lease.borrower
+
+    # ---- ends ----
+
+    def _name_pool(self, caller: Principal, pool_id: str) -> None:
+        if pool_id in ("", self.pool_id):
+            return
+        if self._owns_pool:
+            raise InvalidArgumentError(
+                f"pool_id is {pool_id!r}; this server's pool is {self.pool_id!r}", field="pool_id"
+            )
+        caller.check_unbound("name a pool")
+        if self.pool_id:
+            self._forget()
+        self.pool_id = pool_id
+        # What clients of other pools still write is not in this one.
+        for _, _, aside in (entry for entry in self._aside if entry[1] != pool_id):
+            self._loans.free_aside(aside)
+        self._aside = deque(entry for entry in self._aside if entry[1] == pool_id)
+
+    def _end(self, lease: Lease) -> None:
+        self._remove(lease)
+        is_pool_gone = lease.pool_id and not any(other.pool_id for other in self._leases.values())
+        if is_pool_gone and not self._owns_pool:
+            self._forget()
+
+    def _forget(self) -> None:
+        """The pool is gone, and so is what was cached in it."""
+        self._cache.reset(force=True)
+        self._end_all()
+
+    def _end_all(self) -> None:
+        for lease in list(self._leases.values()):
+            self._remove(lease)
+        self._epoch = self._cache.events.epoch
+        if not self._owns_pool:
+            self.pool_id = ""
+
+    def _remove(self, lease: Lease) -> None:
+        del self._leases[lease.id]
+        self._deadlines.discard((lease.ends_at, lease.id))
+        self.num_pins -= len(lease.pins)
+        aside = self._loans.set_aside(lease.borrower, list(lease.pins.values()))
+        if len(aside.slots) or aside.pins:
+            self._aside.append((self._clock() + self._grace_s, lease.pool_id, aside))
+
+
+def _new_id() -> int:
+    return secrets.randbits(62) + 1

@@ -1,0 +1,106 @@
+"""Figures for Prometheus, on a port of their own: calls, sizes, what was looked up and found.
+
+What was looked up is told by configured tenant alias, never by salt.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+
+from radixkv.errors import ListenError
+from radixkv.tree import Namespace
+
+_BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+OTHERS = "others"
+
+
+class Metrics:
+    """One server's figures. tenants: alias by salt; all other salts are one."""
+
+    def __init__(self, tenants: Mapping[str, str] | None = None) -> None:
+        self._alias_of = {salt: alias for alias, salt in (tenants or {}).items()}
+        self.registry = registry = CollectorRegistry()
+        self._begun = Counter("radixkv_calls_started", "Calls begun", ["method"], registry=registry)
+        self._duration = Histogram(
+            "radixkv_call_duration_seconds",
+            "Calls ended, by what they ended with",
+            ["method", "code"],
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        self._waited = Histogram(
+            "radixkv_writer_wait_seconds",
+            "How long calls waited for their turn with the cache",
+            buckets=_BUCKETS_S,
+            registry=registry,
+        )
+        self._lookups = Counter(
+            "radixkv_tenant_lookup_tokens",
+            "Tokens looked up over gRPC",
+            ["tenant"],
+            registry=registry,
+        )
+        self._hits = Counter(
+            "radixkv_tenant_hit_tokens", "Of those, tokens found", ["tenant"], registry=registry
+        )
+
+    def begun(self, method: str) -> None:
+        """See `observer.Figures`."""
+        self._begun.labels(method).inc()
+
+    def ended(self, method: str, code: str, duration_s: float) -> None:
+        """See `observer.Figures`."""
+        self._duration.labels(method, code).observe(duration_s)
+
+    def waited(self, duration_s: float) -> None:
+        """See `observer.Figures`."""
+        self._waited.observe(duration_s)
+
+    def looked_up(self, namespace: Namespace, looked_up: int, found: int) -> None:
+        """A look-up over gRPC that counts as one."""
+        alias = self._alias_of.get(namespace.salt or "", OTHERS)
+        self._lookups.labels(alias).inc(looked_up)
+        self._hits.labels(alias).inc(found)
+
+    def watch_cache(
+        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+    ) -> None:
+        """Also tell what these give when somebody asks."""
+        self.registry.register(_Asked(gauges, counters))
+
+    def serve(self, address: str) -> Callable[[], None]:
+        """Answer on host:port; returns what ends it. Raises ListenError."""
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal() or int(port) > 65_535:
+            raise ListenError(f"cannot tell metrics on {address}: it takes host:port")
+        try:
+            server, thread = start_http_server(int(port), host, self.registry)
+        except OSError as error:
+            raise ListenError(f"cannot tell metrics on {address}: {error.strerror}") from error
+        self.address = f"{host}:{server.server_port}"
+
+        def end() -> None:
+            server.shutdown()
+            server.server_close()
+            thread.join()
+
+        return end
+
+
+class _Asked:
+    def __init__(
+        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+    ) -> None:
+        self._gauges, self._counters = gauges, counters
+
+    def collect(self) -> Iterable[Metric]:
+        families: list[tuple[Any, Mapping[str, float]]] = [
+            (GaugeMetricFamily, self._gauges()),
+            (CounterMetricFamily, self._counters()),
+        ]
+        for family, values in families:
+            for name, value in values.items():
+                text = name.replace("_", " ")
+                yield family(f"radixkv_{name}", f"The cache's {text}", value=value)

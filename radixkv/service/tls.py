@@ -1,0 +1,84 @@
+"""Encryption: certificates of both sides, read again by a server when they change."""
+
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import grpc
+
+from radixkv.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Tls:
+    """PEM files. A server needs certificate and key; a client only to show who it is.
+
+    ca: what the other side's certificate must be signed by. A server with it takes only clients
+    with such a certificate; a client without it trusts what gRPC trusts.
+    """
+
+    certificate: Path | None = None
+    key: Path | None = None
+    ca: Path | None = None
+
+    def server_credentials(self) -> grpc.ServerCredentials:
+        """For `add_secure_port`. Raises InvalidArgumentError for files that cannot be read."""
+        if self.certificate is None or self.key is None:
+            raise InvalidArgumentError("a server with TLS takes a certificate and its key")
+        return _Reloading(self).credentials()
+
+    def channel_credentials(self) -> grpc.ChannelCredentials:
+        """For a client's channel. Raises InvalidArgumentError for files that cannot be read."""
+        return grpc.ssl_channel_credentials(
+            _read(self.ca), _read(self.key), _read(self.certificate)
+        )
+
+    def configuration(self) -> grpc.ServerCertificateConfiguration:
+        """What the files hold now."""
+        key, certificate = _read(self.key), _read(self.certificate)
+        assert key is not None
+        assert certificate is not None
+        return grpc.ssl_server_certificate_configuration([(key, certificate)], _read(self.ca))
+
+    def stamps(self) -> tuple[int, ...]:
+        """Changes when a file does."""
+        paths = (self.certificate, self.key, self.ca)
+        return tuple(path.stat().st_mtime_ns for path in paths if path is not None)
+
+
+class _Reloading:
+    """Looks at each handshake whether the files changed; broken ones leave the old in use."""
+
+    def __init__(self, tls: Tls) -> None:
+        self._tls = tls
+        self._lock = threading.Lock()
+        self._first = tls.configuration()
+        self._stamps = tls.stamps()
+
+    def credentials(self) -> grpc.ServerCredentials:
+        return grpc.dynamic_ssl_server_credentials(
+            self._first,
+            cast(Any, self._fetch),  # it may give None, says gRPC; its stubs do not
+            require_client_authentication=self._tls.ca is not None,
+        )
+
+    def _fetch(self) -> grpc.ServerCertificateConfiguration | None:
+        """None: as before."""
+        with self._lock:
+            try:
+                stamps = self._tls.stamps()
+                if stamps == self._stamps:
+                    return None
+                configuration = self._tls.configuration()
+            except (OSError, InvalidArgumentError):
+                return None
+            self._stamps = stamps
+            return configuration
+
+
+def _read(path: Path | None) -> bytes | None:
+    try:
+        return None if path is None else path.read_bytes()
+    except OSError as error:
+        raise InvalidArgumentError(f"{path}: {error.strerror}") from error

@@ -1,0 +1,60 @@
+"""OpenTelemetry spans of calls, joined over the network by W3C trace context.
+
+Installed with `radixkv[tracing]`; where spans go is up to whoever sets the SDK up.
+"""
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from radixkv.errors import BackendUnavailableError
+
+_CODE = "rpc.grpc.status_code"
+
+
+class Tracer:
+    """Makes a span of each call. Raises BackendUnavailableError without the package."""
+
+    def __init__(self) -> None:
+        try:
+            from opentelemetry import propagate, trace
+        except ImportError as error:
+            raise BackendUnavailableError(
+                "tracing needs opentelemetry-api: pip install 'radixkv[tracing]'",
+                package="opentelemetry-api",
+            ) from error
+        self._propagate, self._trace = propagate, trace
+        self._tracer = trace.get_tracer("radixkv")
+
+    @contextmanager
+    def span(self, path: str, metadata: Sequence[tuple[str, Any]]) -> Iterator[Any]:
+        """Around a call, below the span that the caller names."""
+        caller = self._propagate.extract(
+            {key: value for key, value in metadata if isinstance(value, str)}
+        )
+        service, method = path[1:].split("/")
+        with self._tracer.start_as_current_span(
+            path[1:],
+            context=caller,
+            kind=self._trace.SpanKind.SERVER,
+            attributes={"rpc.system": "grpc", "rpc.service": service, "rpc.method": method},
+        ) as span:
+            yield span
+
+    def ended(self, span: Any, code: int, reason: str | None) -> None:
+        """How the call ended. reason: of an error."""
+        span.set_attribute(_CODE, code)
+        if reason is not None:
+            span.set_status(self._trace.StatusCode.ERROR, reason)
+
+
+def trace_context() -> tuple[tuple[str, str], ...]:
+    """Metadata that names the caller's span; none where nobody traces."""
+    if "opentelemetry.trace" not in sys.modules:
+        return ()
+    from opentelemetry import propagate
+
+    carrier: dict[str, str] = {}
+    propagate.inject(carrier)
+    return tuple(carrier.items())

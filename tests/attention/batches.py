@@ -1,0 +1,78 @@
+"""Batches whose contexts lie scattered in a pool, and what the reference backend makes of them."""
+
+import numpy as np
+import torch
+
+from radixkv.attention import AttentionBatch, get_backend
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+
+class Batch:
+    """Requests as lists of runs of tokens; a run that requests have in common has the same slots.
+
+    paths: per request, (name of a run, its length) from the root on; query_lens: new tokens at the
+    end of each.
+    """
+
+    def __init__(
+        self, paths, query_lens, *, heads, kv_heads, dim, dtype=torch.float32, page_size=1,
+        device="cpu", seed=0, spare=0,
+    ):  # fmt: skip
+        torch.manual_seed(seed)
+        rng = np.random.default_rng(seed)
+        lengths = {run: length for path in paths for run, length in path}
+        pages = {run: -(-length // page_size) for run, length in lengths.items()}
+        num_pages = sum(pages.values()) + spare
+        free = list(rng.permutation(num_pages) + 1)
+        slots = {}
+        for run, n in pages.items():
+            taken, free = free[:n], free[n:]
+            of_pages = (np.array(taken)[:, None] * page_size + np.arange(page_size)).reshape(-1)
+            slots[run] = of_pages[: lengths[run]]
+        self.rows = [
+            np.concatenate([slots[run] for run, _ in path]).astype(np.int32) for path in paths
+        ]
+        self.query_lens = list(query_lens)
+        self.pool = MHATokenToKVPool(
+            num_pages * page_size, 1, kv_heads, dim, dtype, device, page_size=page_size
+        )
+        shape = self.pool.k(0).shape
+        for values in (self.pool.k(0), self.pool.v(0)):
+            values.copy_(torch.randn(shape, device=device).to(dtype))
+        q_dtype = torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype
+        self.q = torch.randn(sum(query_lens), heads, dim, device=device).to(q_dtype)
+
+    @property
+    def asked(self):
+        return AttentionBatch(self.rows, self.query_lens)
+
+    def expected(self, **features):
+        """In float32."""
+        backend = get_backend("reference", self.pool)
+        backend.plan(self.asked)
+        return backend.run(self.q.float(), 0, **features)
+
+    def run(self, backend, **features):
+        backend.plan(self.asked)
+        return backend.run(self.q, 0, **features)
+
+
+def difference(result, expected):
+    """Relative, over the whole result; NaN is no small number."""
+    result = result.float()
+    return float((result - expected).norm() / expected.norm())
+
+
+def decode(lengths):
+    return [[(i, n)] for i, n in enumerate(lengths)], [1] * len(lengths)
+
+
+def shared(*levels, own=5, requests=8):
+    """levels: (requests a group, tokens); then tokens of each request's own."""
+    paths = [
+        [((depth, i // size), n) for depth, (size, n) in enumerate(levels)] for i in range(requests)
+    ]
+    return [[*path, (i, own)] for i, path in enumerate(paths)], [1] * requests
+
+
+RAGGED = [[(i, n)] for i, n in enumerate((37, 5, 20, 1, 70))], [1, 5, 8, 1, 33]

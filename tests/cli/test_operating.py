@@ -1,0 +1,162 @@
+"""The commands that watch and operate a server, in this process, against a real one."""
+
+import json
+
+import pytest
+
+from radixkv import Namespace
+from radixkv.service import CacheServer, Client
+from tests.service.helpers import hold
+
+
+def test_watch_shows_what_there_is(run, cache, server):
+    hold(cache, [1, 2, 3, 4])
+    hold(cache, [1, 2, 9])
+    done = run("watch", "--target", server.address, "--count", "2", "--json")
+    assert done.exit_code == 0
+    first, second = map(json.loads, done.stdout.splitlines())
+    assert first == {
+        "epoch": cache.events.epoch,
+        "revision": 2,
+        "snapshot": True,
+        "event": "stored",
+        "run": 1,
+        "parent_run": 0,
+        "parent_offset": 0,
+        "tokens": [1, 2, 3, 4],
+    }
+    assert (second["parent_run"], second["parent_offset"], second["tokens"]) == (1, 2, [9])
+
+
+def test_watch_goes_on_where_it_is_told_to(run, cache, server):
+    epoch = cache.events.epoch
+    hold(cache, [1, 2, 3])
+    cache.evict(2)
+    cache.evict(1)
+    cache.reset()
+    where = ["watch", "--target", server.address, "--after", f"{cache.events.epoch}:3"]
+    done = run(*where, "--count", "1", "--json")
+    assert json.loads(done.stdout)["event"] == "cleared"
+    assert cache.events.epoch != epoch
+    people = run(*where, "--count", "1")
+    assert "cleared; epoch" in people.stdout
+
+
+def test_watch_for_people(run, cache, server):
+    hold(cache, range(20), Namespace(salt="a"))
+    hold(cache, [7], Namespace(salt="b"))
+    place = f"{cache.events.epoch}:0"
+    hold(cache, [1, 2])
+    cache.evict(2)
+    cache.evict(100)
+    lines = run("watch", "--target", server.address, "--after", place, "--count", "7").stdout
+    assert "run 1 +20, 20 tokens from the root: 0 1 2 3 4 5 6 7 ..." in lines
+    assert "keeps 18" in lines
+    assert "is gone" in lines
+    only = run("watch", "--target", server.address, "--salt", "b", "--after", place, "--count", "1")
+    assert "run 2 +1, 1 tokens from the root: 7" in only.stdout
+
+
+def test_top(run, cache, server):
+    hold(cache, [1, 2, 3])
+    with CacheServer(cache, "127.0.0.1:0") as other:
+        targets = [server.address, other.address]
+        (line,) = run("top", *targets, "127.0.0.1:1", "--once", "--json").stdout.splitlines()
+        one, two, nobody = json.loads(line)
+        assert (one["target"], one["evictable_size"], one["free_slots"]) == (targets[0], 3, 61)
+        assert two["evictable_size"] == 3
+        assert nobody["target"] == "127.0.0.1:1"
+        assert "failed to connect" in nobody["error"]
+        people = run("top", *targets, "127.0.0.1:1", "--once").stdout
+        assert "3 workers" in people
+        assert "no answer" in people
+        assert all(target in people for target in targets)
+
+
+def test_leases(run, server):
+    with Client(server.address, timeout_s=60) as client:
+        lease = client.lease(60, holder="engine [1]")
+        lease.pin([1])
+        (shown,) = json.loads(run("lease", "list", "--target", server.address, "--json").stdout)
+        assert (shown["id"], shown["holder"], shown["num_pins"]) == (lease.id, "engine [1]", 1)
+        one = run("lease", "show", str(lease.id), "--target", server.address, "--json")
+        assert json.loads(one.stdout)["id"] == lease.id
+        for command in (["list"], ["show", str(lease.id)]):
+            assert "engine [1]" in run("lease", *command, "--target", server.address).stdout
+        ended = run("lease", "revoke", str(lease.id), "--target", server.address)
+        assert f"lease {lease.id} has ended: 1 pins, 0 slots" in ended.stdout
+        gone = run("lease", "show", str(lease.id), "--target", server.address)
+        assert (gone.exit_code, gone.stdout) == (1, "")
+        assert gone.stderr.startswith("radixkv: there is no lease")
+        other = client.lease(60)
+        ended = run("lease", "revoke", str(other.id), "--target", server.address, "--json")
+        assert json.loads(ended.stdout) == {"num_pins": 0, "num_slots": 0}
+
+
+def test_evict_and_clear(run, cache, server):
+    hold(cache, range(10))
+    evicted = run("evict", "4", "--target", server.address, "--json")
+    assert json.loads(evicted.stdout) == {"num_evicted": 4}
+    assert "2 tokens evicted" in run("evict", "2", "--target", server.address).stdout
+    request = cache.admit([1])
+    refused = run("clear", "--target", server.address)
+    assert (refused.exit_code, refused.stdout) == (1, "")
+    assert "live requests hold the cache" in refused.stderr
+    cleared = run("clear", "--force", "--target", server.address, "--json")
+    assert json.loads(cleared.stdout) == {"epoch": cache.events.epoch}
+    cache.finish(request)
+    cleared = run("clear", "--target", server.address)
+    assert f"epoch {cache.events.epoch:016x} begins" in cleared.stdout
+    assert cache.stats().free == 64
+
+
+def test_check(run, cache, server):
+    good = run("check", "--target", server.address)
+    assert (good.exit_code, good.stdout) == (0, "every invariant holds\n")
+    assert json.loads(run("check", "--target", server.address, "--json").stdout) == {
+        "violations": []
+    }
+    cache.loans.borrower_of[3] = 1
+    bad = run("check", "--target", server.address)
+    assert bad.exit_code == 1
+    assert "I1 partition" in bad.stdout
+
+
+def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[[token]]\nname = "me"\nrole = "data"\ntoken = "good"\n')
+    with CacheServer(cache, "127.0.0.1:0", tokens=tokens) as server:
+        refused = run("stats", "--target", server.address)
+        assert refused.exit_code == 1
+        assert "carries no bearer token" in refused.stderr
+        monkeypatch.setenv("RADIXKV_TOKEN", "good")
+        assert run("stats", "--target", server.address).exit_code == 0
+        refused = run("evict", "1", "--target", server.address)
+        assert "role data may not call EvictPrefixes" in refused.stderr
+    monkeypatch.setenv("RADIXKV_TLS_CA", "/nowhere")
+    assert "/nowhere" in run("stats", "--target", server.address).stderr
+
+
+WRONG = {
+    "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
+    "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
+    "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),
+    "half of an encryption": (["serve", "--tls-cert", "/nowhere"], "certificate and its key"),
+}
+
+
+@pytest.mark.parametrize(("arguments", "says"), WRONG.values(), ids=WRONG)
+def test_a_wrong_argument_is_one_line_and_exit_code_2(run, arguments, says):
+    done = run(*arguments)
+    assert (done.exit_code, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize("text", ["= x", "a = 5"])
+def test_tenants_that_are_none(run, tmp_path, text):
+    file = tmp_path / "tenants.toml"
+    file.write_text(text)
+    done = run("serve", "--tenants", str(file))
+    assert done.exit_code == 2
+    assert 'no TOML of alias = "salt"' in done.stderr

@@ -1,0 +1,198 @@
+"""`radixkv serve` without a model: a cache for engines in other processes, as operators run it."""
+
+import json
+import re
+import signal
+import subprocess
+import sys
+import threading
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import grpc
+import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+
+from radixkv import errors
+from radixkv.service import Client, Insert
+
+SERVING = health_pb2.HealthCheckResponse.SERVING
+
+
+class Alone:
+    """A `radixkv serve` process."""
+
+    def __init__(self, *arguments: str) -> None:
+        command = [sys.executable, "-m", "radixkv", "serve", *arguments]
+        if "--listen" not in arguments:
+            command += ["--listen", "127.0.0.1:0"]
+        self.process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        )
+        self.address = self.said("listening")
+
+    def said(self, what: str) -> str:
+        assert self.process.stderr is not None
+        line = self.process.stderr.readline()
+        found = re.fullmatch(rf"radixkv: {what} on (\S+)\n", line)
+        assert found, line + self.process.stderr.read()
+        return found[1]
+
+    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
+        """Exit code and what else was said."""
+        self.process.send_signal(number)
+        out, err = self.process.communicate(timeout=60)
+        assert out == ""
+        return self.process.returncode, err
+
+
+@pytest.fixture
+def serve() -> Iterator[Callable[..., Alone]]:
+    started = []
+
+    def start(*arguments: str) -> Alone:
+        started.append(Alone(*arguments))
+        return started[-1]
+
+    yield start
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+        each.process.communicate()
+
+
+def fill(client: Client, tokens: list[int]):
+    lease = client.lease(60, pool_id="p")
+    lease.insert(Insert(tokens, lease.allocate(len(tokens)).slots))
+    return lease
+
+
+def test_an_engine_elsewhere_uses_it(serve, tmp_path):
+    served = serve("--slots", "100", "--page-size", "1", "--listen", f"unix:{tmp_path}/run/x.sock")
+    with Client(served.address, timeout_s=60) as client:
+        info = client.server_info()
+        assert (info.num_slots, info.pool_id) == (100, "")
+        with fill(client, [1, 2, 3]):
+            assert client.match([1, 2, 3, 4]).lengths == [3]
+            assert client.server_info().pool_id == "p"
+        assert client.match([1, 2, 3]).lengths == [0]
+    assert served.end() == (0, "")
+
+
+def test_sigterm_drains(serve):
+    """Balancers look away first; watches are told where to resume; then it ends with 0."""
+    served = serve("--drain-delay", "0.4")
+    with Client(served.address, timeout_s=60) as client:
+        lease = fill(client, [1, 2])
+        health = health_pb2_grpc.HealthStub(client._channel)
+        told = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.WatchService"))
+        assert next(told).status == SERVING
+        watch = client.watch()
+        assert next(watch).revision == 1
+        served.process.send_signal(signal.SIGTERM)
+        assert next(told).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert client.match([1, 2]).lengths == [2], "still served while balancers look away"
+        with pytest.raises(grpc.RpcError) as cut:
+            next(watch._stream)
+        assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert "resume after revision 1" in cut.value.details()
+        told.cancel()
+        watch.close()
+        lease._closed.set()
+    out, err = served.process.communicate(timeout=60)
+    assert (served.process.returncode, out, err) == (0, "", "")
+
+
+def test_a_second_signal_ends_it_at_once(serve):
+    served = serve("--drain-delay", "100")
+    with Client(served.address, timeout_s=60) as client:
+        health = health_pb2_grpc.HealthStub(client._channel)
+        told = health.Watch(health_pb2.HealthCheckRequest())
+        next(told)
+        served.process.send_signal(signal.SIGTERM)
+        next(told)
+        told.cancel()
+        assert served.end()[0] == -signal.SIGTERM
+
+
+def test_a_restart_is_another_epoch_and_watches_go_on(serve):
+    first = serve()
+    where = first.address
+    with Client(where, timeout_s=60) as client, client.watch() as watch:
+        lease = fill(client, [1, 2, 3])
+        before = next(watch)
+        first.process.kill()
+        first.process.communicate()
+        serve("--listen", where)
+        after = next(update for update in watch if update.is_start)
+        assert after.epoch != before.epoch
+        assert after.events == ()
+        assert client.match([1, 2, 3]).lengths == [0]
+        with pytest.raises((errors.EpochMismatchError, errors.LeaseExpiredError)):
+            lease.pin([1])
+        lease.close()
+
+
+def test_failed_calls_are_lines_of_json(serve, tmp_path):
+    tokens = tmp_path / "tokens.toml"
+    tokens.write_text('[[token]]\nname = "me"\nrole = "data"\ntoken = "my-secret"\n')
+    served = serve("--log-json", "--tokens", str(tokens))
+    with Client(served.address, timeout_s=60, token="my-secret") as client:
+        client.match([1])
+        with pytest.raises(errors.ForbiddenError):
+            client.evict(1)
+    code, err = served.end()
+    (line,) = map(json.loads, err.splitlines())
+    assert code == 0
+    assert (
+        line.items()
+        >= {
+            "level": "INFO",
+            "method": "/radixkv.v1.PrefixCacheService/EvictPrefixes",
+            "code": "PERMISSION_DENIED",
+            "reason": "FORBIDDEN",
+            "caller": "me",
+        }.items()
+    )
+    assert line["ms"] > 0
+    assert "my-secret" not in err
+
+
+def test_figures_on_a_port_of_their_own(serve, tmp_path):
+    tenants = tmp_path / "tenants.toml"
+    tenants.write_text('blue = "salt"\n')
+    served = serve("--metrics", "127.0.0.1:0", "--tenants", str(tenants))
+    where = served.said("metrics")
+    with urllib.request.urlopen(f"http://{where}/metrics", timeout=30) as page:
+        assert b"radixkv_free_slots" in page.read()
+    assert served.end() == (0, "")
+
+
+def test_without_leave_it_listens_to_this_machine_alone(tmp_path: Path):
+    done = subprocess.run(
+        [sys.executable, "-m", "radixkv", "serve", "--listen", "0.0.0.0:0"],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert (done.returncode, done.stdout) == (1, "")
+    assert "open to the network" in done.stderr
+
+
+def test_watch_and_top_end_with_ctrl_c(serve):
+    served = serve()
+    with Client(served.address, timeout_s=60) as client, fill(client, [1, 2, 3]):
+        for command in (["watch", "--target"], ["top", "--every", "0.1"]):
+            process = subprocess.Popen(
+                [sys.executable, "-m", "radixkv", *command, served.address, "--json"],
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                text=True,
+            )
+            assert process.stdout is not None
+            json.loads(process.stdout.readline())
+            timer = threading.Timer(0.05, process.send_signal, [signal.SIGINT])
+            timer.start()
+            _, err = process.communicate(timeout=60)
+            assert (process.returncode, err) == (0, "")

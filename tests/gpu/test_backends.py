@@ -1,0 +1,124 @@
+"""The Triton backends against the float32 reference, on the card or interpreted."""
+
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from radixkv.attention import AttentionBatch, get_backend
+from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+
+HEADS = [(2, 2), (8, 2), (3, 1)]
+FEATURES = [{"sm_scale": 0.3}, {"softcap": 2.0}, {"window": 4}, {"window": 64}]
+
+
+def batch_of(paths, heads=(8, 2), dim=16, **how):
+    return Batch(*paths, heads=heads[0], kv_heads=heads[1], dim=dim, **how)
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("heads", HEADS)
+def test_a_ragged_mix_of_prompts_and_decodes(device, name, page_size, heads):
+    batch = batch_of(RAGGED, heads, page_size=page_size, device=device)
+    backend = get_backend(name, batch.pool)
+    assert difference(batch.run(backend), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("features", FEATURES)
+@pytest.mark.parametrize("paths", [RAGGED, decode([1, 40, 2100])])
+def test_features_of_models(device, features, paths):
+    batch = batch_of(paths, device=device)
+    assert difference(batch.run(get_backend("triton", batch.pool), **features),
+                      batch.expected(**features)) < 1e-5  # fmt: skip
+
+
+@pytest.mark.parametrize("paths", [RAGGED, decode([1, 40, 2100])])
+def test_sinks_take_part_in_the_softmax(device, paths):
+    batch = batch_of(paths, device=device)
+    sinks = torch.randn(8, device=device)
+    found = batch.run(get_backend("triton", batch.pool), sinks=sinks)
+    assert difference(found, batch.expected(sinks=sinks)) < 1e-5
+    assert difference(found, batch.expected()) > 1e-2
+
+
+TREES = {
+    "one prefix": shared((8, 132)),
+    "two levels": shared((8, 72), (4, 92)),
+    "deep": shared((8, 40), (4, 40), (2, 200)),
+    "a short shared run is not worth it": shared((8, 12), (2, 140)),
+    "nothing is a request's own": shared((8, 132), own=0),
+    "many": shared((36, 132), own=3, requests=36),
+}
+
+
+@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4)])
+@pytest.mark.parametrize("name", TREES)
+def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
+    batch = batch_of(TREES[name], heads, page_size=page_size, device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=heads[0])
+    result = batch.run(backend)
+    assert backend.explain().choice == "tree"
+    assert difference(result, batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"sm_scale": 0.1}])
+def test_a_tree_with_features_of_models(device, features):
+    batch = batch_of(TREES["two levels"], device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
+    assert difference(batch.run(backend, **features), batch.expected(**features)) < 1e-5
+
+
+def test_a_tree_with_sinks(device):
+    batch = batch_of(TREES["two levels"], device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
+    sinks = torch.randn(8, device=device)
+    assert difference(batch.run(backend, sinks=sinks), batch.expected(sinks=sinks)) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+def test_rows_that_grow_are_followed_from_step_to_step(device, name):
+    batch = batch_of(TREES["one prefix"], (4, 1), device=device)
+    options = {"mode": "tree", "q_heads": 4} if name == "tree" else {}
+    backend = get_backend(name, batch.pool, **options)
+    whole, names = batch.rows, [*range(8)]
+    for length in (134, 135, 137):
+        batch.rows = [row[:length] for row in whole]
+        if length == 137:  # one leaves, one comes
+            batch.rows, names = [*batch.rows[1:], whole[0]], [*names[1:], "new"]
+        backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+def test_padding_changes_nothing_and_is_a_number(device):
+    batch = batch_of(TREES["two levels"], device=device)
+    for backend in (
+        get_backend("tree", batch.pool, mode="tree", q_heads=8),
+        get_backend("triton", batch.pool),
+    ):
+        backend.plan(batch.asked, pad_to=12)
+        q = torch.cat([batch.q, torch.randn(4, 8, 16, device=device)])
+        result = backend.run(q, 0)
+        assert difference(result[:8], batch.expected()) < 1e-5
+        assert result.isfinite().all()
+        k = torch.randn(12, 2, 16, device=device)
+        backend.write(0, k, k)
+        last = [int(row[-1]) for row in batch.rows]
+        assert torch.equal(batch.pool.k(0)[last], k[:8])
+
+
+def chosen(device, paths, heads=(4, 2), dim=128):
+    batch = batch_of(paths, heads, dim=dim, device=device)
+    backend = get_backend("tree", batch.pool, q_heads=heads[0])
+    backend.plan(batch.asked)
+    return backend.explain()
+
+
+def test_a_tree_is_taken_where_it_pays(device):
+    found = chosen(device, shared((64, 3000), own=8, requests=64))
+    assert (found.choice, found.slots_read, found.slots) == ("tree", 3512, 192512)
+    assert found.tree_us < found.flat_us
+    assert str(found).startswith("tree: it is estimated to be faster (tree ")
+    assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
+    assert chosen(device, decode([300, 200, 9])).reason == "nothing is shared that is worth it"
+    assert chosen(device, RAGGED).reason == "requests have more than one new token"

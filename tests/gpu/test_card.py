@@ -1,0 +1,192 @@
+"""What only a card can show: bf16, FA3, the CUDA kernel, graphs, and slots beyond 32-bit math."""
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+
+if not torch.cuda.is_available():
+    pytest.skip("no CUDA device", allow_module_level=True)
+pytestmark = pytest.mark.gpu
+
+from radixkv.attention import AttentionBatch, backend_status, get_backend  # noqa: E402
+from radixkv.errors import InvalidArgumentError  # noqa: E402
+from radixkv.memory.kv_pool import MHATokenToKVPool  # noqa: E402
+from tests.attention.batches import RAGGED, Batch, decode, difference, shared  # noqa: E402
+
+HAS_FA3 = backend_status()["fa3"] is None
+BACKENDS = ["triton", "tree", *(["fa3"] if HAS_FA3 else [])]
+# Rounding of the result, of the weights, and of the products within a block.
+ROUNDING = {torch.bfloat16: 6e-3, torch.float16: 8e-4, torch.float8_e4m3fn: 6e-2}
+HEADS = [(32, 8, 128), (28, 4, 128), (9, 3, 64), (8, 8, 64)]
+
+
+def batch_of(paths, heads, dtype, page_size, seed=0):
+    return Batch(
+        *paths, heads=heads[0], kv_heads=heads[1], dim=heads[2], dtype=dtype, page_size=page_size,
+        device="cuda", seed=seed,
+    )  # fmt: skip
+
+
+def backend_of(name, batch):
+    options = {"mode": "tree", "q_heads": batch.q.shape[1]} if name == "tree" else {}
+    return get_backend(name, batch.pool, **options)
+
+
+def random_paths(seed):
+    """A tree of random depth and branching, whole pages of 256 being shared."""
+    rng = np.random.default_rng(seed)
+    paths, requests = [], int(rng.integers(1, 90))
+    depth = int(rng.integers(0, 4))
+    for request in range(requests):
+        groups = [(level, request // 4 ** (depth - level)) for level in range(depth)]
+        path = [(group, 256 * (1 + hash(group) % 5)) for group in groups]
+        paths.append([*path, (request, int(rng.integers(1, 900)))])
+    return paths, [1] * requests
+
+
+# Each page size with each head shape and dtype at least once: a full product compiles for minutes.
+MATRIX = [
+    *((heads, 1, torch.bfloat16) for heads in HEADS),
+    (HEADS[0], 16, torch.float16),
+    (HEADS[1], 64, torch.bfloat16),
+    (HEADS[2], 128, torch.float16),
+    (HEADS[3], 256, torch.bfloat16),
+    (HEADS[2], 16, torch.bfloat16),
+]
+
+
+@pytest.mark.parametrize(("heads", "page_size", "dtype"), MATRIX)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_random_trees(name, heads, page_size, dtype):
+    for seed in range(4):
+        batch = batch_of(random_paths(seed), heads, dtype, page_size, seed)
+        result = batch.run(backend_of(name, batch))
+        assert difference(result, batch.expected()) < ROUNDING[dtype]
+        # Not only on the average.
+        assert (result.float() - batch.expected()).abs().max() < 0.05
+
+
+@pytest.mark.parametrize(("heads", "page_size", "dtype"), MATRIX)
+@pytest.mark.parametrize("name", BACKENDS)
+def test_prompts_and_decodes_mixed(name, heads, page_size, dtype):
+    lengths, query_lens = (700, 1, 1300, 300, 64), (1, 1, 513, 300, 7)
+    paths = [[(i, n)] for i, n in enumerate(lengths)], query_lens
+    batch = batch_of(paths, heads, dtype, page_size)
+    assert difference(batch.run(backend_of(name, batch)), batch.expected()) < ROUNDING[dtype]
+
+
+@pytest.mark.parametrize("paths", [RAGGED, shared((8, 512), (2, 256))])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_fp8_with_scales(name, paths):
+    batch = batch_of(paths, HEADS[0], torch.float8_e4m3fn, 1)
+    backend = backend_of(name, batch)
+    backend.k_scale, backend.v_scale = 0.5, 2.0
+    if name == "tree":
+        backend.flat.k_scale, backend.flat.v_scale = 0.5, 2.0
+    expected = batch.expected(sm_scale=0.5 * 128**-0.5) * 2
+    assert difference(batch.run(backend), expected) < ROUNDING[torch.float8_e4m3fn]
+
+
+@pytest.mark.parametrize("features", [{"window": 100}, {"softcap": 3.0}, {"sm_scale": 0.2}])
+@pytest.mark.parametrize("paths", [RAGGED, shared((8, 512), (2, 256)), decode([3000, 1, 700])])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_features_of_models(name, paths, features):
+    batch = batch_of(paths, HEADS[0], torch.bfloat16, 1)
+    found = batch.run(backend_of(name, batch), **features)
+    assert difference(found, batch.expected(**features)) < 6e-3
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_sinks(name):
+    batch = batch_of(shared((8, 512), (2, 256)), HEADS[0], torch.bfloat16, 1)
+    sinks = torch.randn(32, device="cuda").bfloat16()
+    found = batch.run(backend_of(name, batch), sinks=sinks)
+    assert difference(found, batch.expected(sinks=sinks)) < 6e-3
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_the_same_bits_every_time(name):
+    batch = batch_of(random_paths(3), HEADS[0], torch.bfloat16, 1)
+    backend = backend_of(name, batch)
+    first = batch.run(backend)
+    for _ in range(20):
+        assert torch.equal(batch.run(backend), first)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_b20_slots_beyond_what_32_bits_address(name):
+    """Element 2**31 of a layer lies in slot 2,097,152 here."""
+    pool = MHATokenToKVPool(2_200_000, 1, 8, 128, torch.bfloat16, "cuda")
+    k, v = (torch.randn(16, 8, 128, device="cuda").bfloat16() for _ in range(2))
+    q = torch.randn(2, 32, 128, device="cuda").bfloat16()
+    results = []
+    for first in (100, 2_150_000):
+        rows = [np.arange(first, first + 16, dtype=np.int32)] * 2
+        options = {"mode": "tree", "q_heads": 32} if name == "tree" else {}
+        backend = get_backend(name, pool, **options)
+        backend.plan(AttentionBatch(rows[:1], [16]))
+        backend.write(0, k, v)
+        backend.plan(AttentionBatch(rows, [1, 1]))
+        results.append(backend.run(q, 0))
+        assert torch.equal(pool.k(0)[first : first + 16], k)
+    assert torch.equal(*results)
+    assert results[0].abs().max() > 0.1
+
+
+def test_b20_slots_are_copied_beyond_what_32_bits_address():
+    from radixkv.kernels.gpu.store import copy_slots
+
+    pool = torch.zeros(2, 1, 2_200_000, 8, 128, dtype=torch.bfloat16, device="cuda")
+    pool[:, :, 100:116] = torch.randn(2, 1, 16, 8, 128, device="cuda").bfloat16()
+    source, target = (torch.arange(at, at + 16, device="cuda").int() for at in (100, 2_150_000))
+    copy_slots(pool, source, target)
+    assert torch.equal(pool[:, :, 100:116], pool[:, :, 2_150_000:2_150_016])
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("query_len", [1, 4])
+def test_b61_graphs_replayed_in_any_order(name, query_len):
+    """One backend, graphs captured from the largest batch to the smallest, one memory pool each."""
+    batches, graphs, expected = {}, {}, {}
+    paths, _ = shared((5, 512), own=40, requests=5)
+    batch = batch_of((paths, [query_len] * 5), HEADS[0], torch.bfloat16, 1)
+    backend = backend_of(name, batch)
+    backend.reserve(8, 1024)
+    for n in (5, 4, 3, 2, 1):
+        batches[n] = (
+            AttentionBatch(batch.rows[:n], [query_len] * n),
+            batch.q[: n * query_len].clone(),
+        )
+        asked, q = batches[n]
+        backend.plan(asked)
+        expected[n] = backend.run(q, 0).clone()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = backend.run(q, 0)
+        graphs[n] = graph, result, backend.graph_key
+    for order in itertools.permutations((5, 3, 1, 4, 2), 5):
+        for n in order:
+            backend.plan(batches[n][0])
+            graph, result, key = graphs[n]
+            assert backend.graph_key == key
+            result.fill_(float("nan"))
+            graph.replay()
+            assert torch.equal(result, expected[n])
+
+
+@pytest.mark.skipif(not HAS_FA3, reason="fa3 does not run here")
+def test_what_fa3_does_not_serve_is_refused_with_what_works():
+    for pool, named in (
+        (MHATokenToKVPool(8, 1, 1, 64, "float32", "cuda"), "dtype torch.float32.*'triton'"),
+        (MHATokenToKVPool(8, 1, 1, 264, "bfloat16", "cuda"), "head_dim is 264.*'triton'"),
+        (MHATokenToKVPool(8, 1, 1, 64, "bfloat16"), "is on cpu"),
+    ):
+        with pytest.raises(InvalidArgumentError, match=named):
+            get_backend("fa3", pool)
+    pool = MHATokenToKVPool(8, 1, 1, 64, "bfloat16", "cuda")
+    backend = get_backend("fa3", pool)
+    backend.plan(AttentionBatch([np.array([1], np.int32)], [1]))
+    with pytest.raises(InvalidArgumentError, match=r"q has dtype torch\.float16"):
+        backend.run(torch.zeros(1, 1, 64, device="cuda", dtype=torch.float16), 0)

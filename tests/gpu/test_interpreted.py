@@ -1,0 +1,35 @@
+"""Without a card the Triton kernels run in Triton's interpreter, in a process of its own."""
+
+import os
+import subprocess
+import sys
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+import torch
+
+
+@pytest.mark.skipif(torch.cuda.is_available(), reason="the card runs them")
+@pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
+@pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this process is interpreted")
+@pytest.mark.parametrize("name", ["test_kernels.py", "test_backends.py"])
+def test_the_kernels_pass_their_tests_interpreted(name):
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-n",
+        "0",
+        "--no-cov",
+    ]
+    done = subprocess.run(
+        [*command, str(Path(__file__).with_name(name))],
+        env={**os.environ, "TRITON_INTERPRET": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stdout[-4000:]

@@ -1,0 +1,137 @@
+"""The report: what it studies, and a page that needs nothing else."""
+
+import json
+import re
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import pytest
+from typer.testing import CliRunner
+
+from radixkv.cli import app
+from radixkv.lab.explain import explain
+from radixkv.lab.prefill import SHAPES
+from radixkv.lab.replay import Setting, replay
+from radixkv.lab.report import render
+from radixkv.lab.study import PAGE_SIZES, capacities_up_to, study
+from radixkv.lab.tokenizing import ByteTokenizer
+from radixkv.lab.workloads import generate
+from tests.lab.conftest import ask
+
+
+@pytest.fixture(scope="module")
+def log():
+    return generate("agents", requests=60)
+
+
+@pytest.fixture(scope="module")
+def studied(log):
+    return study(
+        log,
+        Setting(capacity=8_000),
+        policies=["fifo"],
+        capacities=[4_000, 20_000],
+        shape=SHAPES["qwen2.5-7b"],
+        jobs=1,
+    )
+
+
+def test_a_study_is_its_replays(log, studied):
+    assert studied.policies == ["lru", "fifo"]
+    assert studied.found.hit_rate == replay(log, Setting(capacity=8_000)).hit_rate
+    assert studied.ideal.hit_rate == replay(log).hit_rate
+    assert studied.by_capacity(policy="fifo") == [
+        replay(log, Setting(capacity=capacity, policy="fifo")).hit_rate
+        for capacity in (4_000, 20_000)
+    ]
+    assert studied.by_page_size(None) == [
+        replay(log, Setting(page_size)).hit_rate for page_size in PAGE_SIZES
+    ]
+    assert studied.explained.totals() == explain(log, Setting(capacity=8_000)).totals()
+    assert studied.prefill["saved_flops"] > 0
+    json.dumps(studied.to_dict(), default=str)
+
+
+def test_capacities_reach_all_that_is_distinct():
+    found = replay(ask("abcdefghij" * 30, "abcdefghij" * 25))
+    assert capacities_up_to(found) == [2, 3, 5, 10, 19, 38, 76, 160, 310]
+
+
+class Page(HTMLParser):
+    """What a page shows and what it would load."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.text, self.loads, self.open = "", [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        names = {"src", "href", "xlink:href", "data", "action"}
+        self.loads += [value for name, value in attrs if name in names]
+        if tag in ("ol", "li", "table", "figure", "svg", "h2"):
+            self.open.append(tag)
+
+    def handle_endtag(self, tag):
+        if tag in ("ol", "li", "table", "figure", "svg", "h2"):
+            assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        self.text += data
+
+
+def test_the_page_needs_nothing_else(studied):
+    page = render(studied, name="my log", about="Read in file order.", command="radixkv lab report")
+    shown = Page(page)
+    assert shown.open == []
+    # Inside an SVG, links lead to its own parts.
+    assert all(link.startswith("#") for link in shown.loads)
+    assert "@import" not in page
+    assert "<script" not in page
+    assert set(re.findall(r"url\((.)", page)) <= {"#"}
+    for expected in (
+        "What a prefix cache does for my log",
+        "Why tokens were computed",
+        "8,000",
+        "qwen2.5-7b",
+        "longest-match",
+        "Read in file order.",
+        "points more than one",
+    ):
+        assert expected in shown.text
+    svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
+    assert len(svgs) == 6
+    for svg in svgs:
+        assert ElementTree.fromstring(svg).tag.endswith("svg")
+
+
+def test_text_of_a_log_is_shown_as_text():
+    log = ask("<script>alert(1)</script>" + "x" * 50, "<script>alert(1)</script>" + "y" * 50)
+    found = study(log, Setting(), policies=[], capacities=[100], tokenizer=ByteTokenizer(), jobs=1)
+    page = render(found, name="<b>", about="", command="&")
+    assert "<script" not in page
+    assert "&lt;script&gt;alert(1)" in page
+    assert "What a prefix cache does for &lt;b&gt;" in page
+    assert len(re.findall("<svg", page)) == 5  # every request is a session of its own
+
+
+def test_the_same_study_gives_the_same_page(studied):
+    one, other = (render(studied, name="n", about="", command="c") for _ in range(2))
+    assert one == other
+
+
+def test_the_command(tmp_path):
+    path, out = tmp_path / "log.jsonl", tmp_path / "report.html"
+    rows = [{"prompt": "abcd" * at, "session": str(at % 3)} for at in range(1, 30)]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    how = ["lab", "report", str(path), "--tokenizer", "bytes", "--capacity", "64", "--jobs", "1"]
+    made = CliRunner().invoke(app, [*how, "--out", str(out), "--capacities", "32,64", "--json"])
+    assert made.exit_code == 0, made.output
+    answer = json.loads(made.stdout)
+    assert answer["report"] == str(out)
+    assert answer["capacities"] == [32, 64]
+    assert set(answer["hit_rates_by_admission"]) == {"arrival", "longest-match"}
+    assert "log.jsonl" in Page(out.read_text()).text
+    told = CliRunner().invoke(app, [*how, "--out", str(tmp_path)])
+    assert told.exit_code == 2
+    assert "--out" in told.stderr

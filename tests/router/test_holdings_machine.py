@@ -1,0 +1,87 @@
+"""Many holders of real trees, driven at random: the holdings are what the trees are, always."""
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
+
+from radixkv import DEFAULT
+from radixkv.router.holdings import new_holdings
+from tests.router.conftest import CORES
+from tests.router.holders import OTHER, Engine
+
+KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
+SPACES = st.sampled_from([DEFAULT, OTHER])
+AT = st.integers(0, 99)
+
+
+class Fleet(RuleBasedStateMachine):
+    """Engines that come and go, insert, evict and reset."""
+
+    core = "python"
+
+    @initialize()
+    def begin(self):
+        self.holdings, self.roots = new_holdings(self.core), {}
+        self.engines = [self.engine() for _ in range(3)]
+
+    def engine(self):
+        return Engine(self.holdings, self.roots)
+
+    def pick(self, at):
+        return self.engines[at % len(self.engines)]
+
+    @rule(at=AT, ids=KEYS, namespace=SPACES)
+    def insert(self, at, ids, namespace):
+        self.pick(at).insert(ids, namespace)
+
+    @rule(ids=KEYS)
+    def insert_everywhere(self, ids):
+        for engine in self.engines:
+            engine.insert(ids)
+
+    @rule(at=AT, ids=KEYS, start=st.integers(0, 3), name=st.sampled_from([b"a", b"b"]))
+    def insert_content(self, at, ids, start, name):
+        start = min(start, len(ids) - 1)
+        self.pick(at).insert(ids, content=[(start, len(ids) - start, name)])
+
+    @rule(at=AT, n=st.integers(1, 9))
+    def evict(self, at, n):
+        self.pick(at).evict(n)
+
+    @rule(at=AT)
+    def reset(self, at):
+        self.pick(at).reset()
+
+    @rule(at=AT)
+    def replace(self, at):
+        gone = self.pick(at)
+        self.holdings.remove_holder(gone.holder)
+        self.engines[self.engines.index(gone)] = self.engine()
+
+    @rule(ids=KEYS, namespace=SPACES)
+    def look(self, ids, namespace):
+        root = self.roots.get(namespace)
+        if root is None:
+            return
+        lengths = self.holdings.lengths(ids, root)
+        for engine in self.engines:
+            assert lengths[engine.holder] == engine.length(ids, namespace)
+
+    @invariant()
+    def each_holder_holds_what_its_tree_holds(self):
+        assert self.holdings.check_integrity() == []
+        for engine in self.engines:
+            engine.check()
+
+    @invariant()
+    def nothing_is_kept_that_nobody_holds(self):
+        if not any(engine.runs for engine in self.engines):
+            assert (self.holdings.num_nodes, self.holdings.total_size) == (0, 0)
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_holdings_follow_a_fleet(core):
+    machine = type("Fleet", (Fleet,), {"core": core})
+    machine.TestCase.settings = settings(settings.default, stateful_step_count=40)
+    machine.TestCase().runTest()

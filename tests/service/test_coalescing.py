@@ -1,0 +1,165 @@
+"""Concurrent matches of single prompts go together, and nobody notices but by the time."""
+
+import asyncio
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import pytest
+
+from radixkv import Namespace, PrefixCache, errors
+from radixkv.service import AsyncClient, CacheServer, Client, coalesce
+from tests.service.helpers import SlowCache, hold
+
+
+class CountingServer(CacheServer):
+    """How many MatchPrefix calls there were."""
+
+    @property
+    def calls(self) -> int:
+        method = "/radixkv.v1.PrefixCacheService/MatchPrefix"
+        return int(self._metrics._begun.labels(method)._value.get())
+
+
+@pytest.fixture
+def slow():
+    cache = SlowCache(64)
+    with CountingServer(cache, "127.0.0.1:0") as server:
+        yield cache, server
+        cache.go.set()
+
+
+def test_those_that_come_meanwhile_go_together(slow):
+    cache, server = slow
+    with (
+        Client(server.address, timeout_s=60) as client,
+        ThreadPoolExecutor(20) as pool,
+    ):
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+        others = [pool.submit(client.match, [n]) for n in range(2, 12)]
+        apart = pool.submit(client.match, [1], Namespace(salt="a"))
+        while sum(map(len, client._coalescer._queue._waiting.values())) < 10:
+            pass
+        cache.go.set()
+        assert [call.result().lengths for call in (first, *others, apart)] == [[0]] * 12
+        assert server.calls == 3
+
+
+def test_answers_are_each_callers_own():
+    cache = PrefixCache(64)
+    for n in range(1, 9):
+        hold(cache, [n] * n)
+    with (
+        CacheServer(cache, "127.0.0.1:0") as server,
+        Client(server.address, timeout_s=60) as client,
+    ):
+        wrong = []
+
+        def ask(n):
+            for _ in range(30):
+                reply = client.match([n] * 9, want_slots=True)
+                if reply.lengths != [n] or len(reply.matches[0].slots) != n:
+                    wrong.append((n, reply))
+
+        threads = [threading.Thread(target=ask, args=(n,)) for n in range(1, 9)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert wrong == []
+
+
+async def test_async_callers_go_together_too(slow):
+    cache, server = slow
+    hold_prompt = [5, 6]
+    async with AsyncClient(server.address, timeout_s=60) as client:
+        first = asyncio.create_task(client.match([1]))
+        while not cache.is_inside.is_set():
+            await asyncio.sleep(0.01)
+        others = [asyncio.create_task(client.match([*hold_prompt, n])) for n in range(50)]
+        late = asyncio.create_task(client.match([1], timeout_s=0.01))
+        with pytest.raises(errors.DeadlineExceededError):
+            await late
+        others[3].cancel()
+        cache.go.set()
+        replies = await asyncio.gather(first, *others, return_exceptions=True)
+        assert isinstance(replies[4], asyncio.CancelledError)
+        assert [r.lengths for r in replies if not isinstance(r, BaseException)] == [[0]] * 50
+        assert server.calls == 2
+
+
+def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
+    cache, server = slow
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+        with pytest.raises(errors.DeadlineExceededError, match=r"0\.05 s"):
+            client.match([2], timeout_s=0.05)
+        other = pool.submit(client.match, [3])
+        cache.go.set()
+        assert (first.result().lengths, other.result().lengths) == ([0], [0])
+
+
+def test_an_error_of_the_call_is_everyones(slow):
+    cache, server = slow
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+        waiting = [pool.submit(client.match, [n], expected_epoch=1) for n in range(3)]
+        cache.go.set()
+        first.result()
+        raised = [call.exception() for call in waiting]
+        assert [type(error) for error in raised] == [errors.EpochMismatchError] * 3
+        assert len(set(map(id, raised))) == 3
+
+
+def test_one_bad_prompt_is_its_callers_alone(slow, monkeypatch):
+    """What only the server finds wrong is asked again one by one."""
+    from radixkv.service import codec
+
+    cache, server = slow
+    monkeypatch.setattr(codec, "check_content", lambda spans, length: _check(spans, length))
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(8) as pool:
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+        good = pool.submit(client.match, [2])
+        bad = pool.submit(client.match, [666])
+        while sum(map(len, client._coalescer._queue._waiting.values())) < 2:
+            pass
+        cache.go.set()
+        assert (first.result().lengths, good.result().lengths) == ([0], [0])
+        with pytest.raises(errors.InvalidContentError, match="666"):
+            bad.result()
+
+
+def _check(spans, length):
+    """Refuses 666 on the server's side alone."""
+    import sys
+
+    frame = sys._getframe(2)
+    tokens = frame.f_locals.get("token_ids")
+    if "sequence" in frame.f_locals and tokens is not None and tokens.tolist() == [666]:
+        raise errors.InvalidContentError("666 is no content")
+    return list(spans)
+
+
+def test_batches_are_bounded(slow, monkeypatch):
+    monkeypatch.setattr(coalesce, "MAX_BATCH_SEQUENCES", 4)
+    cache, server = slow
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(16) as pool:
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+        others = [pool.submit(client.match, [n]) for n in range(10)]
+        while sum(map(len, client._coalescer._queue._waiting.values())) < 10:
+            pass
+        cache.go.set()
+        assert [call.result().lengths for call in (first, *others)] == [[0]] * 11
+        assert server.calls == 1 + 3
+
+
+def test_it_can_be_turned_off(slow):
+    cache, server = slow
+    cache.go.set()
+    with Client(server.address, timeout_s=60, coalesce=False) as client:
+        assert client._coalescer is None
+        assert client.match([1]).lengths == [0]

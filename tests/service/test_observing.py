@@ -1,0 +1,132 @@
+"""What operators see: Prometheus figures, traces."""
+
+import urllib.error
+import urllib.request
+
+import pytest
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
+
+from radixkv import Namespace, PrefixCache, errors
+from radixkv.service import CacheServer
+from tests.service.helpers import connect, hold
+
+
+def figures(server) -> dict[tuple[str, str], float]:
+    """Every sample by its name and its labels' values."""
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
+        text = page.read().decode()
+    return {
+        (sample.name, ",".join(sorted(sample.labels.values()))): sample.value
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    }
+
+
+@pytest.fixture
+def server(cache, address):
+    with CacheServer(
+        cache, address, metrics="127.0.0.1:0", tenants={"blue": "secret salt of blue"}
+    ) as server:
+        yield server
+
+
+def test_sizes_and_counters_are_the_caches_own(cache, server, client):
+    hold(cache, [1, 2, 3])
+    client.match([1, 2, 9])
+    with client.lease(60) as lease, client.watch() as watch:
+        next(watch)
+        lease.pin([1, 2], leave_last_token=False)
+        cache.evict(1)
+        found = figures(server)
+    stats = cache.stats()
+    assert found["radixkv_free_slots", ""] == 62
+    assert found["radixkv_protected_size", ""] == 2
+    assert (found["radixkv_leases", ""], found["radixkv_pins", ""]) == (1, 1)
+    assert found["radixkv_watchers", ""] == 1
+    assert found["radixkv_lookup_tokens_total", ""] == stats.lookup_tokens
+    assert found["radixkv_hit_tokens_total", ""] == stats.hit_tokens
+    assert found["radixkv_evicted_tokens_total", ""] == 1
+    assert found["radixkv_revision", ""] == cache.events.revision
+    assert found["radixkv_watch_lag_revisions", ""] in (0, 1)
+
+
+def test_calls_by_method_and_code(server, client):
+    client.match([1])
+    with pytest.raises(errors.EpochMismatchError):
+        client.match([1], expected_epoch=1)
+    found = figures(server)
+    method = "/radixkv.v1.PrefixCacheService/MatchPrefix"
+    assert found["radixkv_calls_started_total", method] == 2
+    assert found["radixkv_call_duration_seconds_count", f"{method},OK"] == 1
+    assert found["radixkv_call_duration_seconds_count", f"{method},FAILED_PRECONDITION"] == 1
+    assert found["radixkv_writer_wait_seconds_count", ""] >= 2
+
+
+def test_tenants_are_told_by_alias_never_by_salt(cache, server, client):
+    blue = Namespace(salt="secret salt of blue")
+    hold(cache, [1, 2, 3], blue)
+    client.match([1, 2, 3, 4], blue)
+    client.match([1, 2], Namespace(salt="another"))
+    client.match([1, 2], blue, probe=True)
+    found = figures(server)
+    assert found["radixkv_tenant_lookup_tokens_total", "blue"] == 4
+    assert found["radixkv_tenant_hit_tokens_total", "blue"] == 3
+    assert found["radixkv_tenant_lookup_tokens_total", "others"] == 2
+    assert not any("salt" in part or "another" in part for key in found for part in key)
+
+
+def test_the_port_ends_with_the_server(cache):
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        figures(server)
+    with pytest.raises(urllib.error.URLError):
+        figures(server)
+
+
+@pytest.mark.parametrize("where", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "192.0.2.1:80"])
+def test_where_no_figures_can_be_told(cache, where):
+    with (
+        pytest.raises(errors.ListenError, match="cannot tell metrics"),
+        CacheServer(cache, "127.0.0.1:0", metrics=where),
+    ):
+        pass
+
+
+@pytest.fixture(scope="module")
+def spans():
+    exporter = InMemorySpanExporter()
+    provider = TracerProvider()
+    provider.add_span_processor(SimpleSpanProcessor(exporter))
+    trace.set_tracer_provider(provider)
+    return exporter
+
+
+def test_a_call_is_a_span_below_its_callers(address, spans):
+    spans.clear()
+    with (
+        CacheServer(PrefixCache(8), address, tracing=True) as server,
+        connect(server.address) as client,
+    ):
+        with trace.get_tracer("test").start_as_current_span("request") as outer:
+            client.match([1])
+        with pytest.raises(errors.EpochMismatchError):
+            client.match([1], expected_epoch=1)
+    good, request, bad = spans.get_finished_spans()
+    assert request.name == "request"
+    assert good.name == "radixkv.v1.PrefixCacheService/MatchPrefix"
+    assert good.parent.span_id == outer.get_span_context().span_id
+    assert good.attributes["rpc.method"] == "MatchPrefix"
+    assert good.attributes["rpc.grpc.status_code"] == 0
+    assert bad.parent is None
+    assert (bad.attributes["rpc.grpc.status_code"], bad.status.description) == (9, "EPOCH_MISMATCH")
+
+
+def test_tracing_without_its_package_says_what_to_install(monkeypatch):
+    import sys
+
+    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    with pytest.raises(errors.BackendUnavailableError, match=r"radixkv\[tracing\]"):
+        CacheServer(PrefixCache(4), tracing=True)
