@@ -164,28 +164,39 @@ def speed_table(rows: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="traces; by default all")
     parser.add_argument("--traces", type=Path, default=find_traces())
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None)
-    arguments = parser.parse_args()
-    if not (arguments.traces / "README.md").is_file():
-        sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
+    return parser.parse_args()
+
+
+def problems(report: dict[str, Any], checked: list[Checked]) -> list[str]:
+    """What contradicts the claims, a line each."""
+    found = [f"{each.published}: {each.percent:.2f}" for each in checked if not each.is_equal]
+    found += [f"too slow: {row}" for row in report["speed"] if row["median_s"] >= LIMIT_S]
+    return found
+
+
+def main() -> None:
+    how = arguments()
+    if not (how.traces / "README.md").is_file():
+        sys.exit(f"no request traces in {how.traces}: name their folder by RADIXKV_TRACES")
     console = Console(width=100)
-    fast = speed(arguments.traces, arguments.rounds)
+    fast = speed(how.traces, how.rounds)
     console.print(speed_table(fast))
-    checked = check_all(arguments.traces, arguments.names, arguments.jobs)
+    checked = check_all(how.traces, how.names, how.jobs)
     console.print(table(checked))
-    report = {"seed": None, "speed": fast, "checked": [asdict(each) for each in checked]}
-    path = save("lab", "python -m bench.lab", report, arguments.out)
-    wrong = [each for each in checked if not each.is_equal]
-    console.print(f"{len(checked) - len(wrong)} of {len(checked)} figures equal; {path}")
-    slow = [row for row in fast if row["median_s"] >= LIMIT_S]
-    if wrong or slow:
-        sys.exit("\n".join(map(str, [*wrong, *slow])))
+    figures = [asdict(each) for each in checked]
+    report = {"seed": None, "speed": fast, "checked": figures}
+    path = save("lab", "python -m bench.lab", report, how.out)
+    equal = sum(each.is_equal for each in checked)
+    console.print(f"{equal} of {len(checked)} figures equal; {path}")
+    if lines := problems(report, checked):
+        sys.exit("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,15 @@
 """`radixkv lab curve`: hit rate against capacity, all of it from one pass."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from radixkv.cli.lab_options import LogOptions, capacities, with_options
+from radixkv.cli.lab_options import LogOptions, finite_capacities, with_options
 from radixkv.cli.show import Json, console, print_json
-from radixkv.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from radixkv.lab.paths import Paths
 
 _SHARES = (0.5, 0.8, 0.9, 0.95, 0.99, 1.0)
 
@@ -29,42 +31,34 @@ def lab_curve(
     as_json: Json = False,
 ) -> None:
     """Hit rates at every capacity, and the room it takes to come near an infinite cache."""
-    from radixkv.lab.curve import lru_curve, sampled_curve
     from radixkv.lab.paths import find_paths
     from radixkv.lab.replay import Setting
-    from radixkv.lab.sweep import capacities_up_to
 
     Setting(page_size, policy=policy)  # refuses what is none
+    chosen = finite_capacities(sizes) if sizes else None
     _, requests = log.read()
     paths = find_paths(requests, page_size=page_size, outputs=outputs)
-    exact, ideal = lru_curve(paths), paths.ideal_hit_rate
-    chosen = _finite(sizes) if sizes else capacities_up_to(sum(paths.lengths), 16)
-    points: list[dict[str, Any]] = [
-        {"capacity": capacity, "lru_hit_rate": exact.hit_rate(capacity)} for capacity in chosen
-    ]
-    if policy != "lru":
-        for point, found in zip(points, sampled_curve(paths, chosen, policy), strict=True):
-            point |= {"hit_rate": found.hit_rate, "sampled": found.every, "error": found.error}
-    answer = {
-        "policy": policy,
-        "page_size": page_size,
-        "infinite_hit_rate": ideal,
-        "points": points,
-        "lru_capacity_for": {
-            f"{share:.0%}": exact.capacity_for(share * ideal) for share in _SHARES
-        },
-    }
+    answer = {"policy": policy, "page_size": page_size, **_measure(paths, policy, chosen)}
     if as_json:
         print_json(answer)
     else:
         console().print(_points(answer), _room(answer), sep="\n")
 
 
-def _finite(words: str) -> list[int]:
-    found = [each for each in capacities(words) if each is not None]
-    if not found:
-        raise InvalidArgumentError(f"--capacities {words!r} has no number of tokens")
-    return found
+def _measure(paths: "Paths", policy: str, capacities: list[int] | None) -> dict[str, Any]:
+    from radixkv.lab.curve import lru_curve, sampled_curve
+    from radixkv.lab.sweep import capacities_up_to
+
+    exact, ideal = lru_curve(paths), paths.ideal_hit_rate
+    chosen = capacities or capacities_up_to(sum(paths.lengths), 16)
+    points: list[dict[str, Any]] = [
+        {"capacity": capacity, "lru_hit_rate": exact.hit_rate(capacity)} for capacity in chosen
+    ]
+    if policy != "lru":
+        for point, found in zip(points, sampled_curve(paths, chosen, policy), strict=True):
+            point |= {"hit_rate": found.hit_rate, "sampled": found.every, "error": found.error}
+    room = {f"{share:.0%}": exact.capacity_for(share * ideal) for share in _SHARES}
+    return {"infinite_hit_rate": ideal, "points": points, "lru_capacity_for": room}
 
 
 def _points(answer: dict[str, Any]) -> Table:

@@ -88,8 +88,8 @@ def _told(at: int, found: "Finding", computed: int) -> Text:
 def _advice(found: "Finding") -> str:
     if not found.advice:
         return ""
-    if found.movable_tokens:
-        start = f"about {found.movable_tokens:,} tokens stand further back there"
-    else:
-        start = "what would help"
+    start = "what would help"
+    if found.movable_in is not None:
+        place = "of request {} in request {}".format(*found.movable_in)
+        start = f"about {found.movable_tokens:,} tokens stand in earlier ones too, as {place}"
     return f"   {start}: {found.advice}\n"

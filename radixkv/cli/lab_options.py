@@ -14,6 +14,7 @@ import typer
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
+    from radixkv.lab.prefill import ModelShape
     from radixkv.lab.replay import Replay, Setting
     from radixkv.lab.requests import RequestLog
     from radixkv.lab.store import StoredLog
@@ -100,6 +101,27 @@ class CacheOptions:
         )
 
 
+@dataclass(frozen=True, slots=True)
+class PrefillOptions:
+    """The model whose prefill is counted."""
+
+    model: Annotated[
+        str | None, typer.Option(help="Model whose prefill is counted: a name or a config.json.")
+    ] = None
+    tflops: Annotated[
+        float, typer.Option(min=1e-6, help="10^12 operations a second that it sustains.")
+    ] = 400
+
+    def shape(self) -> "ModelShape | None":
+        """Raises InvalidArgumentError."""
+        from radixkv.lab.prefill import shape_named
+
+        return None if self.model is None else shape_named(self.model)
+
+
+Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
+
+
 def with_options(command: Callable[..., None]) -> Callable[..., None]:
     """`command`, with the fields of its dataclass parameters as options in their place."""
     own = inspect.signature(command).parameters
@@ -153,6 +175,14 @@ def run(log: "RequestLog", setting: "Setting") -> "Replay":
 def capacities(words: str) -> list[int | None]:
     """Capacities apart by commas; `inf` keeps all. Raises InvalidArgumentError."""
     return [_capacity(word) for word in names(words)]
+
+
+def finite_capacities(words: str) -> list[int]:
+    """Those of `capacities` that are numbers, one at least. Raises InvalidArgumentError."""
+    found = [each for each in capacities(words) if each is not None]
+    if not found:
+        raise InvalidArgumentError(f"--capacities {words!r} has no number of tokens")
+    return found
 
 
 def names(words: str) -> list[str]:

@@ -2,33 +2,40 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
 from rich.table import Table
 
-from radixkv.cli.lab_options import CacheOptions, LogOptions, run, with_options
+from radixkv.cli.lab_options import CacheOptions, LogOptions, PrefillOptions, run, with_options
 from radixkv.cli.show import Json, console, pairs, print_json
+
+if TYPE_CHECKING:
+    from radixkv.lab.replay import Replay, Setting
+    from radixkv.lab.requests import RequestLog
+
+_LIMITS = {
+    "infinite_hit_rate": "an infinite cache",
+    "clairvoyant_hit_rate": "one that knows the future",
+}
 
 
 @with_options
 def lab_replay(
     log: LogOptions,
     cache: CacheOptions,
-    model: Annotated[
-        str | None, typer.Option(help="Model whose prefill is counted: a name or a config.json.")
-    ] = None,
-    tflops: Annotated[
-        float, typer.Option(min=1e-6, help="10^12 operations a second that it sustains.")
-    ] = 400,
+    prefill: PrefillOptions,
+    limits: Annotated[
+        bool,
+        typer.Option(help="Beside it an infinite cache, and one that knows the future."),
+    ] = True,
     as_json: Json = False,
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
     from radixkv.lab import answers
-    from radixkv.lab.prefill import shape_named
 
-    setting, shape = cache.setting(), shape_named(model) if model else None
+    setting, shape = cache.setting(), prefill.shape()
     stored, requests = log.read()
     found = run(requests, setting)
     answer = answers.summary(found) | {
@@ -37,16 +44,28 @@ def lab_replay(
         "by_session": answers.by_session(requests, found),
         "by_namespace": answers.by_namespace(found),
     }
-    if setting.capacity is not None:
-        answer["infinite_hit_rate"] = run(requests, replace(setting, capacity=None)).hit_rate
-    else:
-        answer["infinite_hit_rate"] = answer["hit_rate"]
+    if limits:
+        answer |= _limits(requests, setting, found)
     if shape is not None:
-        answer["prefill"] = answers.saved_prefill(found, shape, tflops)
+        answer["prefill"] = answers.saved_prefill(found, shape, prefill.tflops)
     if as_json:
         print_json(answer)
     else:
         console().print(_tables(answer))
+
+
+def _limits(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[str, float]:
+    """What an infinite cache would have, and one of this size that knows the future."""
+    from radixkv.lab.clairvoyant import clairvoyant_hit_rate
+    from radixkv.lab.paths import find_paths
+
+    if setting.capacity is None:
+        return {"infinite_hit_rate": found.hit_rate, "clairvoyant_hit_rate": found.hit_rate}
+    paths = find_paths(log, page_size=setting.page_size, outputs=setting.outputs)
+    return {
+        "infinite_hit_rate": run(log, replace(setting, capacity=None)).hit_rate,
+        "clairvoyant_hit_rate": clairvoyant_hit_rate(paths, setting.capacity),
+    }
 
 
 def _tables(answer: dict[str, Any]) -> Group:
@@ -63,7 +82,7 @@ def _whole(answer: dict[str, Any]) -> Table:
     capacity = "all" if setting["capacity"] is None else f"{setting['capacity']:,} tokens"
     rows: list[tuple[str, Any]] = [
         ("hit rate", f"{answer['hit_rate']:.1%}"),
-        ("with an infinite cache", f"{answer['infinite_hit_rate']:.1%}"),
+        *((name, f"{answer[key]:.1%}") for key, name in _LIMITS.items() if key in answer),
         ("requests", answer["requests"]),
         ("of those with a hit", f"{answer['request_hit_rate']:.1%}"),
         ("prompt tokens", answer["prompt_tokens"]),

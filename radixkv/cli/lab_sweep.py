@@ -1,61 +1,103 @@
 """`radixkv lab sweep`: one log through many caches, side by side."""
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
-from radixkv.cli.lab_options import LogOptions, bar, capacities, names, numbers, with_options
+from radixkv.cli.lab_options import Jobs, LogOptions, bar, capacities, names, numbers, with_options
 from radixkv.cli.show import Json, console, print_json
+
+if TYPE_CHECKING:
+    from radixkv.lab.admission import Admission
+    from radixkv.lab.replay import Setting
+    from radixkv.lab.requests import RequestLog
+
+CLAIRVOYANT = "clairvoyant"
+
+
+@dataclass(frozen=True, slots=True)
+class SweepOptions:
+    """The caches to compare."""
+
+    capacity: Annotated[
+        str, typer.Option("--capacities", help="Tokens kept, apart by commas; inf: all.")
+    ] = "4096,16384,65536,262144,inf"
+    policy: Annotated[
+        str,
+        typer.Option(
+            "--policies",
+            help="What is evicted first, apart by commas; clairvoyant: what is needed last.",
+        ),
+    ] = "lru"
+    page_size: Annotated[
+        str, typer.Option("--page-sizes", help="Tokens a page, apart by commas.")
+    ] = "1"
+    admission: Annotated[
+        str, typer.Option("--admissions", help="arrival, longest-match, or both with a comma.")
+    ] = "arrival"
+    outputs: Annotated[bool, typer.Option("--outputs", help="What was answered is cached too.")] = (
+        False
+    )
+    in_flight: Annotated[int, typer.Option(help="Requests at a time that hold what they use.")] = 1
+
+    def queues(self) -> dict[str, "Admission"]:
+        """The orders of admission by name. Raises InvalidArgumentError."""
+        from radixkv.lab.admission import admission_named
+
+        return {name: admission_named(name) for name in names(self.admission)}
+
+    def settings(self) -> list["Setting"]:
+        """One for each combination. Raises InvalidArgumentError."""
+        from radixkv.lab.sweep import combinations
+
+        return combinations(
+            capacities=capacities(self.capacity),
+            policies=[each for each in names(self.policy) if each != CLAIRVOYANT],
+            page_sizes=numbers(self.page_size, "--page-sizes"),
+            admissions=self.queues().values(),
+            outputs=self.outputs,
+            in_flight=self.in_flight,
+        )
 
 
 @with_options
 def lab_sweep(
-    log: LogOptions,
-    capacity: Annotated[
-        str, typer.Option("--capacities", help="Tokens kept, apart by commas; inf: all.")
-    ] = "4096,16384,65536,262144,inf",
-    policy: Annotated[
-        str, typer.Option("--policies", help="What is evicted first, apart by commas.")
-    ] = "lru",
-    page_size: Annotated[
-        str, typer.Option("--page-sizes", help="Tokens a page, apart by commas.")
-    ] = "1",
-    admission: Annotated[
-        str, typer.Option("--admissions", help="arrival, longest-match, or both with a comma.")
-    ] = "arrival",
-    outputs: Annotated[
-        bool, typer.Option("--outputs", help="What was answered is cached too.")
-    ] = False,
-    in_flight: Annotated[int, typer.Option(help="Requests at a time that hold what they use.")] = 1,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="Processes; by default all cores.")
-    ] = None,
-    as_json: Json = False,
+    log: LogOptions, caches: SweepOptions, jobs: Jobs = None, as_json: Json = False
 ) -> None:
     """Replay a log at many capacities, policies, page sizes and orders of admission."""
-    from radixkv.lab.admission import admission_named
-    from radixkv.lab.sweep import combinations, sweep
+    from radixkv.lab.sweep import sweep
 
-    queues = {name: admission_named(name) for name in names(admission)}
-    settings = combinations(
-        capacities=capacities(capacity),
-        policies=names(policy),
-        page_sizes=numbers(page_size, "--page-sizes"),
-        admissions=queues.values(),
-        outputs=outputs,
-        in_flight=in_flight,
-    )
+    settings, queues = caches.settings(), caches.queues()
     _, requests = log.read()
     with bar("replaying", len(settings)) as tell:
         found = sweep(requests, settings, jobs=jobs, tell=tell)
     for answer, setting in zip(found, settings, strict=True):
         answer["admission"] = next(name for name, how in queues.items() if how == setting.admission)
+    if CLAIRVOYANT in names(caches.policy):
+        found += _knowing_the_future(requests, settings)
     if as_json:
         print_json(found)
     else:
         title = f"hit rates of {log.file.name}, {log.order} order, {len(requests):,} requests"
         console().print(title, _table(found), sep="\n")
+
+
+def _knowing_the_future(log: "RequestLog", settings: list["Setting"]) -> list[dict[str, Any]]:
+    """The reference at each page size and capacity, one request in flight."""
+    from radixkv.lab.clairvoyant import clairvoyant_hit_rate
+    from radixkv.lab.paths import find_paths
+
+    found = []
+    for page_size in dict.fromkeys(each.page_size for each in settings):
+        paths = find_paths(log, page_size=page_size, outputs=settings[0].outputs)
+        for capacity in dict.fromkeys(each.capacity for each in settings):
+            most = sum(paths.lengths) if capacity is None else capacity
+            setting = {"page_size": page_size, "capacity": capacity, "policy": CLAIRVOYANT}
+            rate = clairvoyant_hit_rate(paths, most)
+            found.append({"setting": setting, "hit_rate": rate, "admission": "arrival"})
+    return found
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

@@ -42,8 +42,8 @@ class Miss:
 
     time: the place of the request in the replay. other: that of the request to blame: the one it
     differs from or continues, or the one at whose coming the tokens were evicted. branch: the same
-    for misses that part from one prefix within a few tokens. is_own: evicted as they came, since
-    the prompt itself had no room.
+    for misses that part from one prefix within a few tokens. is_own: evicted as they came, for want
+    of room or by choice of the policy.
     """
 
     cause: str

@@ -30,8 +30,8 @@ class Finding:
 
     The largest of them is the example: tokens [start, end) of `request`, with the text before, at
     the place, and there in the request `other`, both named by `Request.id`. requests_ago: the
-    median distance to the other request. movable_tokens: about how many stand in the other request
-    too, further back.
+    median distance to the other request. movable_tokens: about how many stand in an earlier request
+    too, behind something else; movable_in: a request of which they do, and that earlier one.
     """
 
     cause: str
@@ -46,6 +46,7 @@ class Finding:
     other_session: str | None
     requests_ago: float | None = None
     movable_tokens: int = 0
+    movable_in: tuple[int, int] | None = None
     before: str = ""
     here: str = ""
     there: str = ""
@@ -115,9 +116,12 @@ class _Teller:
     # ---- words ----
 
     def _pressure(self, miss: Miss) -> str:
-        if miss.is_own:
-            return "by the rest of its own prompt, which is longer than the room"
         assert miss.other is not None
+        if miss.is_own:
+            length, room = self._log.lengths[self._places[miss.other]], self._setting.capacity
+            if room is not None and length > room:
+                return "by the rest of its own prompt, which is longer than the room"
+            return "as it came, since the policy kept others"
         is_same = self._sessions[miss.time] == self._sessions[miss.other]
         return "by requests of its own session" if is_same else "by requests of other sessions"
 
@@ -168,7 +172,8 @@ class _Teller:
         if share < _WORTH_MOVING:
             return found
         most = max(chosen, key=lambda miss: shared[miss][0].tokens)
-        return replace(found, advice=self._how_to_move(most, *shared[most]))
+        alike = self._request(most.time).id, self._request(shared[most][1]).id
+        return replace(found, movable_in=alike, advice=self._how_to_move(most, *shared[most]))
 
     def _how_to_move(self, miss: Miss, shared: Overlap, other: int) -> str:
         if shared.is_reordered:

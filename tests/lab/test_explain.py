@@ -136,6 +136,7 @@ SETTINGS = [
     Setting(capacity=30, outputs=True),
     Setting(page_size=2, capacity=16, outputs=True, in_flight=3),
     Setting(capacity=16, policy="fifo"),
+    Setting(capacity=16, policy="adaptive"),
 ]
 
 

@@ -35,6 +35,7 @@ def test_a_time_at_the_front():
     assert found.requests == 3
     assert "a date or time stands before text that stays the same" in found.advice
     assert found.movable_tokens > 0.9 * 3 * len(BODY)
+    assert found.movable_in in {(1, 0), (2, 1), (3, 2), (3, 0), (2, 0), (3, 1)}
     assert found.before.endswith(" is 2026-01-")
     assert (found.here[0], found.there[0]) in {("2", "1"), ("4", "3")}
 
@@ -151,6 +152,12 @@ def test_findings_agree_with_the_text(traces, read_trace, name, order, setting):
         assert mine.startswith(until)
         assert until.endswith(each.before)
         assert mine[len(until) :].startswith(each.here)
+        if each.movable_in:
+            alike, earlier = (prompts[at] for at in each.movable_in)
+            pairs = enumerate(zip(alike, earlier, strict=False))
+            behind = next(at for at, (mine, theirs) in pairs if mine != theirs)
+            stretches = (alike[at : at + 40] for at in range(behind, len(alike) - 40, 10))
+            assert any(stretch in earlier for stretch in stretches)
         if each.cause == "diverged":
             other = prompts[each.other]
             assert other.startswith(until)
