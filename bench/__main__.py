@@ -8,7 +8,9 @@ import argparse
 import subprocess
 import sys
 
-BENCHMARKS = ("equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve")
+BENCHMARKS = (
+    "equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve", "router", "routing",
+)  # fmt: skip
 
 
 def main() -> None:

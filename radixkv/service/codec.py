@@ -62,13 +62,26 @@ def read_sequences(sequences: Sequence[types_pb2.TokenSequence]) -> list[Key]:
 
 def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
     """One prompt; an error names it."""
-    with blame(name):
-        if bool(sequence.packed) == bool(sequence.ids):
-            given = "both packed and ids" if sequence.packed else "no tokens"
-            raise InvalidTokensError(f"{name} has {given}; it takes one of packed and ids")
-        token_ids = as_token_ids(sequence.packed or np.array(sequence.ids[:], np.int64), name)
-        spans = [(span.start, span.length, span.id) for span in sequence.content]
-        return Key(token_ids, tuple(check_content(spans, len(token_ids))))
+    try:
+        return _read_sequence(sequence, name)
+    except InvalidArgumentError as error:
+        error.details["field"] = name
+        raise
+
+
+def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
+    packed, content = sequence.packed, sequence.content
+    if bool(packed) == bool(sequence.ids):
+        given = "both packed and ids" if packed else "no tokens"
+        raise InvalidTokensError(f"{name} has {given}; it takes one of packed and ids")
+    if not packed:
+        token_ids = as_token_ids(np.array(sequence.ids[:], np.int64), name)
+    else:  # arrays are checked faster than bytes; what is no whole number of ids stays bytes
+        token_ids = as_token_ids(packed if len(packed) % 4 else np.frombuffer(packed, "<i4"), name)
+    if not content:
+        return Key(token_ids, ())
+    spans = [(span.start, span.length, span.id) for span in content]
+    return Key(token_ids, tuple(check_content(spans, len(token_ids))))
 
 
 @contextmanager

@@ -3,7 +3,8 @@
 The holder's clock runs from when the grant or renewal was sent, the server's from when it arrived,
 so the holder's ends first. It refuses `LEASE_MARGIN_S` before that, and the server keeps the slots
 from everyone for a grace after: a holder that was frozen wakes up, finds its time over, and writes
-over nobody, if it checks before each use of its slots.
+over nobody, if it checks before each use of its slots. What is begun after a check must be done
+within the grace: a process that is frozen between a check and what it was for writes late.
 """
 
 import asyncio

@@ -6,6 +6,7 @@ Installed with `radixkv[tracing]`; where spans go is up to whoever sets the SDK 
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from importlib import import_module
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError
@@ -18,14 +19,14 @@ class Tracer:
 
     def __init__(self) -> None:
         try:
-            from opentelemetry import propagate, trace
+            trace: Any = import_module("opentelemetry.trace")
+            self._propagate: Any = import_module("opentelemetry.propagate")
         except ImportError as error:
             raise BackendUnavailableError(
                 "tracing needs opentelemetry-api: pip install 'radixkv[tracing]'",
                 package="opentelemetry-api",
             ) from error
-        self._propagate, self._trace = propagate, trace
-        self._tracer = trace.get_tracer("radixkv")
+        self._trace, self._tracer = trace, trace.get_tracer("radixkv")
 
     @contextmanager
     def span(self, path: str, metadata: Sequence[tuple[str, Any]]) -> Iterator[Any]:
@@ -53,8 +54,7 @@ def trace_context() -> tuple[tuple[str, str], ...]:
     """Metadata that names the caller's span; none where nobody traces."""
     if "opentelemetry.trace" not in sys.modules:
         return ()
-    from opentelemetry import propagate
-
     carrier: dict[str, str] = {}
+    propagate: Any = import_module("opentelemetry.propagate")
     propagate.inject(carrier)
     return tuple(carrier.items())

@@ -32,10 +32,10 @@ class SlowCache(PrefixCache):
         super().__init__(num_slots)
         self.is_inside, self.go = threading.Event(), threading.Event()
 
-    def match_prefix(self, *args, **how):
+    def match_batch(self, *args, **how):
         self.is_inside.set()
         assert self.go.wait(timeout=60)
-        return super().match_prefix(*args, **how)
+        return super().match_batch(*args, **how)
 
 
 def refusal(call):

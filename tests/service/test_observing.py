@@ -127,6 +127,6 @@ def test_a_call_is_a_span_below_its_callers(address, spans):
 def test_tracing_without_its_package_says_what_to_install(monkeypatch):
     import sys
 
-    monkeypatch.setitem(sys.modules, "opentelemetry", None)
+    monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
     with pytest.raises(errors.BackendUnavailableError, match=r"radixkv\[tracing\]"):
         CacheServer(PrefixCache(4), tracing=True)

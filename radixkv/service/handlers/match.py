@@ -19,12 +19,12 @@ from radixkv.v1.prefix_cache_pb2 import (
 
 # Room in an answer for what is not slots: the header, and each match's own fields.
 _ENVELOPE_BYTES, _MATCH_BYTES = 64, 32
-# Hears of each look-up: namespace, tokens looked up, tokens found.
+# Hears of look-ups: namespace, tokens looked up, tokens found.
 Heard = Callable[[Namespace, int, int], None]
 
 
 class MatchHandlers:
-    """heard: hears of each look-up that counts as one."""
+    """heard: hears of what counts as looked up."""
 
     def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
         self._desk, self._heard = desk, heard
@@ -44,22 +44,40 @@ class MatchHandlers:
             _check_answer_size(keys)
         namespace = codec.read_namespace(request.namespace)
         self._desk.check_epoch(request.expected_epoch)
-        if request.lease_id:
-            matches = self._pin(request, caller, keys, namespace)
+        if request.probe:
+            matches = [PrefixMatch(matched_length=n) for n in self._probe(keys, namespace)]
         else:
-            look = self._probe if request.probe else self._match
-            matches = [look(key, namespace, request.want_slots) for key in keys]
+            look = self._pin if request.lease_id else self._match
+            matches = look(request, caller, keys, namespace)
+            if self._heard is not None:
+                looked_up = sum(len(key.token_ids) for key in keys)
+                self._heard(namespace, looked_up, sum(match.matched_length for match in matches))
         return MatchPrefixResponse(header=self._desk.header(), matches=matches)
 
-    def _probe(self, key: Key, namespace: Namespace, _: bool) -> PrefixMatch:
-        length = self._desk.cache.probe(key.token_ids, namespace, content=key.content)
-        return PrefixMatch(matched_length=length)
+    def _probe(self, keys: Sequence[Key], namespace: Namespace) -> list[int]:
+        cache = self._desk.cache
+        if any(key.content for key in keys):
+            return [cache.probe(k.token_ids, namespace, content=k.content) for k in keys]
+        return cache.probe_batch([key.token_ids for key in keys], namespace)
 
-    def _match(self, key: Key, namespace: Namespace, want_slots: bool) -> PrefixMatch:
-        match = self._desk.cache.match_prefix(key.token_ids, namespace, content=key.content)
-        self._hear(namespace, key, match.length)
-        slots = codec.pack(match.slots) if want_slots else b""
-        return PrefixMatch(matched_length=match.length, slots=slots)
+    def _match(
+        self,
+        request: MatchPrefixRequest,
+        _: Principal,
+        keys: Sequence[Key],
+        namespace: Namespace,
+    ) -> list[PrefixMatch]:
+        cache = self._desk.cache
+        if any(key.content for key in keys):
+            found = [cache.match_prefix(k.token_ids, namespace, content=k.content) for k in keys]
+        else:
+            found = cache.match_batch([key.token_ids for key in keys], namespace)
+        if not request.want_slots:
+            return [PrefixMatch(matched_length=match.length) for match in found]
+        return [
+            PrefixMatch(matched_length=match.length, slots=codec.pack(match.slots))
+            for match in found
+        ]
 
     def _pin(
         self,
@@ -75,16 +93,11 @@ class MatchHandlers:
         for key in keys:
             pin = desk.cache.loans.pin(key.token_ids, namespace, content=key.content)
             length, slots = len(pin.slots), b""
-            self._hear(namespace, key, length)
             if request.want_slots:
                 slots = codec.pack(pin.slots)
             pin_id = desk.leases.add_pin(lease, pin)
             matches.append(PrefixMatch(matched_length=length, slots=slots, pin_id=pin_id))
         return matches
-
-    def _hear(self, namespace: Namespace, key: Key, length: int) -> None:
-        if self._heard is not None:
-            self._heard(namespace, len(key.token_ids), length)
 
     def release_pins(self, request: ReleasePinsRequest, caller: Principal) -> ReleasePinsResponse:
         """Pins that are not held, or not by this lease, are left alone."""
