@@ -55,7 +55,7 @@ bench-lab: native  ## the lab's hit rates against published ones, and its speed;
 bench-adaptive: native  ## the adaptive policy against LRU, others, and one that knows the future; needs RADIXKV_TRACES
 	$(PY) -m bench.adaptive
 
-bench-curve: native  ## the curve of hit rate and capacity against replays; needs RADIXKV_TRACES
+bench-curve: native  ## what other amounts of memory would give, estimated, against what they do; needs RADIXKV_TRACES
 	$(PY) -m bench.curve
 
 proto: install  ## radixkv/v1 from proto/

@@ -89,7 +89,11 @@ nb::tuple PythonTree::counters() const {
 void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
     std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
     std::memcpy(learnt.data(), history.data(), history.size());
-    if (tree_.history()) tree_.history()->load(learnt, nodes);
+    try {
+        if (tree_.history()) tree_.history()->load(learnt, nodes);
+    } catch (const std::out_of_range&) {
+        raise(python().InvalidArgumentError, "this is no state of a tree");
+    }
 }
 
 void PythonTree::restore(nb::handle nodes, nb::tuple counters) {

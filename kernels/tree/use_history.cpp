@@ -89,18 +89,21 @@ std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
 }
 
 void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) {
-    const uint64_t* in = state.data();
-    ghost_every_ = static_cast<uint32_t>(*in++);
+    SavedState in(state);
+    auto small = [&] { return static_cast<uint32_t>(in.next(uint64_t{1} << 32)); };
+    ghost_every_ = std::max(small(), 1u);
     for (NodeId id : nodes) {
         const Node& node = nodes_[id];
         PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
-        seen_[id] = {hash, in[0], static_cast<uint32_t>(in[1])};
-        in += 2;
+        uint64_t used = in.next();
+        seen_[id] = {hash, used, small()};
     }
-    in = model_.load(in);
-    for (ghosts_.clear(); in != state.data() + state.size(); in += 5) {
-        PrefixHash hash{static_cast<uint32_t>(in[0]), static_cast<uint32_t>(in[1])};
-        ghosts_.add({hash, in[2], static_cast<uint32_t>(in[3]), static_cast<uint32_t>(in[4])});
+    model_.load(in);
+    for (ghosts_.clear(); !in.is_read();) {
+        PrefixHash hash{small(), small()};
+        uint64_t used = in.next();
+        auto kind = static_cast<uint32_t>(in.next(ReuseModel::KINDS));
+        ghosts_.add({hash, used, kind, small()});
     }
 }
 

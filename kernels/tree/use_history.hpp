@@ -17,7 +17,7 @@ class UseHistory {
   public:
     UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
         : nodes_(nodes),
-          most_ghosts_every_((prefix_hash::STRIDE + page_size - 1) / page_size * page_size),
+          most_ghosts_every_((MOST_GHOSTS_EVERY + page_size - 1) / page_size * page_size),
           ghost_every_(most_ghosts_every_),
           ghosts_(seed) {}
 
@@ -70,6 +70,7 @@ class UseHistory {
 
   private:
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
+    static constexpr uint32_t MOST_GHOSTS_EVERY = 128;
     static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 65536;
 
     struct Seen {

@@ -42,10 +42,11 @@ from typing import NamedTuple
 
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.node import Node
-from radixkv.tree.prefix_hash import STRIDE, extend_hash, shorten_hash
+from radixkv.tree.prefix_hash import extend_hash, shorten_hash
 from radixkv.tree.reuse_model import ReuseModel
 
 _GHOST_TOKENS_PER_TOKEN = 4
+_MOST_GHOSTS_EVERY = 128
 _SIZE_OF_MOST_GHOSTS = 65_536
 
 
@@ -67,7 +68,7 @@ class UseHistory:
         self.model = ReuseModel()
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # for which all of them stand
-        self._most_every = -(-STRIDE // page_size) * page_size
+        self._most_every = -(-_MOST_GHOSTS_EVERY // page_size) * page_size
         self._every = self._most_every  # tokens for which one more ghost stands
 
     def order_key(self, node: Node) -> tuple[int, int, int]:
