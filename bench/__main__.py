@@ -8,7 +8,7 @@ import argparse
 import subprocess
 import sys
 
-BENCHMARKS = ("equality", "soak", "tree", "growth", "lab")
+BENCHMARKS = ("equality", "soak", "tree", "growth", "service", "agreement", "lab")
 
 
 def main() -> None:

@@ -79,8 +79,8 @@ def test_a_long_name_is_refused(quiet):
             grant(quiet, **{field: "é" * 65})
 
 
-def test_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cache, quiet, clock):
-    """B21: the client is gone without a word."""
+def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cache, quiet, clock):
+    """The client is gone without a word."""
     info = grant(quiet, 10, pool_id="p")
     other = grant(quiet, 100, pool_id="p")
     with quiet.lease(60, pool_id="p") as lease:
@@ -375,8 +375,8 @@ def test_an_engine_and_remote_ones_share_one_pool(cache, address):
         cache.finish(own)
 
 
-def test_weights_that_change_end_leases_and_pins(cache, quiet, clock):
-    """B25: nothing is pinned nor stored under the weights before."""
+def test_B25_weights_that_change_end_leases_and_pins(cache, quiet, clock):
+    """Nothing is pinned nor stored under the weights before."""
     lease = fill(quiet, "p", [1, 2])
     lease.pin([1, 2, 3])
     held = lease.allocate(4).slots
