@@ -27,7 +27,12 @@ from radixkv.service.handlers import (
     SlotHandlers,
 )
 from radixkv.service.leases import Leases
-from radixkv.service.limits import DEFAULT_ADDRESS, LEASE_GRACE_S, SERVER_OPTIONS
+from radixkv.service.limits import (
+    AGE_OPTIONS,
+    DEFAULT_ADDRESS,
+    LEASE_GRACE_S,
+    SERVER_OPTIONS,
+)
 from radixkv.service.metrics import Metrics
 from radixkv.service.observer import Observer
 from radixkv.service.process import claim_process
@@ -134,7 +139,8 @@ class CacheServer:
     async def _serve(self, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping: asyncio.Future[float] = self._loop.create_future()
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        ages = () if self.address.startswith("unix:") else AGE_OPTIONS
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
         with ThreadPoolExecutor(1, "radixkv-writer") as writer:
             front = Front(writer, self._tokens, self._observer)
             self.watches = Watches(self._cache, front.in_writer)

@@ -86,7 +86,7 @@ def test_a_small_message_that_unpacks_to_a_large_one(server, cache, client):
     """Zeros compress a thousandfold; what counts is what they take unpacked."""
     hold(cache, [1, 2])
     before = cache.stats()
-    bomb = MatchPrefixRequest(sequences=[TokenSequence(packed=bytes(4 * MAX_MESSAGE_BYTES))])
+    bomb = MatchPrefixRequest(sequences=[TokenSequence(packed=bytes(MAX_MESSAGE_BYTES + 1000))])
     options = [("grpc.max_send_message_length", -1)]
     with grpc.insecure_channel(server.address, options) as channel:
         match = PrefixCacheServiceStub(channel).MatchPrefix

@@ -156,6 +156,30 @@ def test_a_client_renews_its_lease_by_itself(cache, address):
         assert client.lease_info(lease.id).remaining_s > 0
 
 
+def test_an_old_connection_is_given_up_and_all_that_lives_on_it_goes_on(cache, monkeypatch):
+    monkeypatch.setattr(
+        "radixkv.service.server.AGE_OPTIONS",
+        [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 100)],
+    )
+    with (
+        CacheServer(cache, "127.0.0.1:0") as server,
+        connect(server.address) as client,
+        client.lease(2.0) as lease,
+        client.watch() as watch,
+    ):
+        assert next(watch).is_start
+        end = time.monotonic() + 1.5
+        stored = 0
+        while time.monotonic() < end:
+            stored += 1
+            hold(cache, [stored])
+            while next(watch).revision < cache.events.revision:
+                pass
+            lease.check()
+            assert client.match([stored]).lengths == [1]
+        assert client.lease_info(lease.id).remaining_s > 0
+
+
 async def test_an_async_client_renews_its_lease_by_itself(cache, address):
     import asyncio
 
@@ -233,6 +257,7 @@ def test_leases_page_by_page(quiet):
             quiet.leases(**wrong)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0"])
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
     from radixkv.service.auth import ANYONE
