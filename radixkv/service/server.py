@@ -90,7 +90,9 @@ class CacheServer:
         self._cache, self._drain_delay_s = cache, drain_delay_s
         own_pool = None if alone else pool_id or secrets.token_hex(8)
         self._leases = Leases(cache, pool_id=own_pool, grace_s=lease_grace_s, clock=clock)
-        self._desk = Desk(cache, self._leases, lends_slots=lends_slots or alone)
+        self._desk = Desk(
+            cache, self._leases, lends_slots=lends_slots or alone, is_local=is_local(address)
+        )
         self._tokens = None if tokens is None else Tokens(tokens)
         self._credentials = None if tls is None else tls.server_credentials()
         self._metrics = Metrics(tenants)
@@ -177,9 +179,9 @@ class CacheServer:
         """Leases end on time, whether anyone calls or not; a broken cache is not healthy."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            if self._leases.is_due:
+            if self._leases.may_end:
                 await front.in_writer(self._settle_now)
-            if self._desk.is_corrupted:
+            if self._desk.violations:
                 await health_servicer.enter_graceful_shutdown()
 
     def _settle_now(self) -> None:
