@@ -12,7 +12,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench bench-tree bench-growth bench-lab proto proto-check native native-asan fuzz clean
+.PHONY: install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve proto proto-check native native-asan fuzz clean
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -47,8 +47,17 @@ bench-tree: native  ## the tree and its peers, in turn, in one run
 bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 	$(PY) -m bench.growth
 
+bench-router: native  ## the router's index and decisions, beside a peer's
+	$(PY) -m bench.router
+
 bench-lab: native  ## the lab's hit rates against published ones, and its speed; needs RADIXKV_TRACES
 	$(PY) -m bench.lab
+
+bench-adaptive: native  ## the adaptive policy against LRU, others, and one that knows the future; needs RADIXKV_TRACES
+	$(PY) -m bench.adaptive
+
+bench-curve: native  ## the curve of hit rate and capacity against replays; needs RADIXKV_TRACES
+	$(PY) -m bench.curve
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
@@ -66,11 +75,12 @@ native: .venv/.deps  ## the native core again; an error where it does not build
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
   tests/unit/test_content.py tests/unit/test_allocator.py tests/unit/test_batches.py tests/unit/test_cache_fences.py \
-  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential
+  tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential \
+  $(addprefix tests/router/test_,holdings_machine.py scale.py index.py)
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out
 # measures resident memory, which is mostly the sanitizer's here.
-native-asan: .venv/.deps  ## the tests of the tree on a core built with ASan and UBSan; leaks are errors
+native-asan: .venv/.deps  ## the tests of the native cores, built with ASan and UBSan; leaks are errors
 	.venv/bin/cmake -S kernels -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
 	  -DCMAKE_BUILD_TYPE=None -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
 	  -Dnanobind_DIR=$$($(PY) -m nanobind --cmake_dir) -DCMAKE_CXX_FLAGS='$(SANITIZE)' >build/asan.log

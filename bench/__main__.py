@@ -8,7 +8,10 @@ import argparse
 import subprocess
 import sys
 
-BENCHMARKS = ("equality", "soak", "tree", "growth", "service", "agreement", "lab")
+BENCHMARKS = (
+    *("equality", "soak", "tree", "parts", "growth", "service", "agreement"),
+    *("lab", "adaptive", "curve", "router", "routing"),
+)
 
 
 def main() -> None:

@@ -22,10 +22,13 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.report import ROOT, save
+from radixkv.lab.curve import lru_curve
+from radixkv.lab.paths import find_paths
 from radixkv.lab.reading import Reading, read_log
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import in_order
 from radixkv.lab.store import StoredLog
+from radixkv.lab.sweep import capacities_up_to
 
 PAGE_SIZES = (1, 16, 64, 512)
 POINTS = 0.1  # a printed figure may be as far from ours
@@ -34,6 +37,7 @@ BLOCK_SIZE = 512
 TOKENIZER = "tokenizer_smollm2.json.xz"
 FAST_CAPACITIES = (819_200, 1_638_400, 3_276_800, 25_600_000, None)
 LIMIT_S = 60
+TIMES_FASTER = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,6 +148,31 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
+def one_pass(traces: Path, rounds: int) -> dict[str, Any]:
+    """The curve at sixteen capacities from one pass, and from sixteen replays, in turn."""
+    log = read(traces, BLOCKS)
+    at_once_s, replays_s, capacities = [], [], [FAST_CAPACITIES[0]]
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        paths = find_paths(log)
+        capacities = capacities_up_to(sum(paths.lengths), 16)
+        curve = lru_curve(paths)
+        at_once = [curve.hit_rate(capacity) for capacity in capacities]
+        at_once_s.append(round(time.perf_counter() - begun, 2))
+        begun = time.perf_counter()
+        replayed = [replay(log, Setting(capacity=capacity)).hit_rate for capacity in capacities]
+        replays_s.append(round(time.perf_counter() - begun, 2))
+    apart = max(abs(one - other) for one, other in zip(at_once, replayed, strict=True))
+    return {
+        "capacities": capacities,
+        "hit_rates": [round(rate, 4) for rate in at_once],
+        "one_pass_s": at_once_s,
+        "replays_s": replays_s,
+        "times_faster": statistics.median(replays_s) / statistics.median(at_once_s),
+        "largest_difference_points": 100 * apart,
+    }
+
+
 def table(checked: list[Checked]) -> Table:
     """The largest difference for each trace."""
     shown = Table("trace", "figures", "largest difference, points", title="against published rates")
@@ -164,28 +193,47 @@ def speed_table(rows: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def main() -> None:
+def arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", help="traces; by default all")
     parser.add_argument("--traces", type=Path, default=find_traces())
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None)
-    arguments = parser.parse_args()
-    if not (arguments.traces / "README.md").is_file():
-        sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
+    return parser.parse_args()
+
+
+def problems(report: dict[str, Any], checked: list[Checked]) -> list[str]:
+    """What contradicts the claims, a line each."""
+    found = [f"{each.published}: {each.percent:.2f}" for each in checked if not each.is_equal]
+    found += [f"too slow: {row}" for row in report["speed"] if row["median_s"] >= LIMIT_S]
+    curve = report["curve"]
+    if curve["times_faster"] < TIMES_FASTER or curve["largest_difference_points"] > 1e-6:
+        found.append(f"the curve: {curve}")
+    return found
+
+
+def main() -> None:
+    how = arguments()
+    if not (how.traces / "README.md").is_file():
+        sys.exit(f"no request traces in {how.traces}: name their folder by RADIXKV_TRACES")
     console = Console(width=100)
-    fast = speed(arguments.traces, arguments.rounds)
+    fast = speed(how.traces, how.rounds)
     console.print(speed_table(fast))
-    checked = check_all(arguments.traces, arguments.names, arguments.jobs)
+    curve = one_pass(how.traces, min(3, how.rounds))
+    console.print(
+        f"the curve at 16 capacities: {curve['times_faster']:.1f} x faster than 16 replays, "
+        f"{curve['largest_difference_points']:.3f} points apart"
+    )
+    checked = check_all(how.traces, how.names, how.jobs)
     console.print(table(checked))
-    report = {"seed": None, "speed": fast, "checked": [asdict(each) for each in checked]}
-    path = save("lab", "python -m bench.lab", report, arguments.out)
-    wrong = [each for each in checked if not each.is_equal]
-    console.print(f"{len(checked) - len(wrong)} of {len(checked)} figures equal; {path}")
-    slow = [row for row in fast if row["median_s"] >= LIMIT_S]
-    if wrong or slow:
-        sys.exit("\n".join(map(str, [*wrong, *slow])))
+    figures = [asdict(each) for each in checked]
+    report = {"seed": None, "speed": fast, "curve": curve, "checked": figures}
+    path = save("lab", "python -m bench.lab", report, how.out)
+    equal = sum(each.is_equal for each in checked)
+    console.print(f"{equal} of {len(checked)} figures equal; {path}")
+    if lines := problems(report, checked):
+        sys.exit("\n".join(lines))
 
 
 if __name__ == "__main__":

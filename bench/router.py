@@ -230,7 +230,8 @@ def _at_least(what: str, wanted: float, reached: float) -> tuple[str, str, str, 
     return what, f">= {wanted:g}", f"{reached:.2f}", reached >= wanted
 
 
-def show(figures: dict[str, Any], rows: list[tuple[str, str, str, bool]]) -> None:
+def show(figures: dict[str, Any], rows: list[tuple[str, str, str, bool]]) -> str:
+    """Print the tables; returns what was printed."""
     times = Table(title="microseconds", title_justify="left")
     for column in ("", "median", "p99"):
         times.add_column(column, justify="right" if column else "left")
@@ -243,7 +244,7 @@ def show(figures: dict[str, Any], rows: list[tuple[str, str, str, bool]]) -> Non
     wanted = Table("", "required", "reached", "", title="required", title_justify="left")
     for what, required, reached, is_enough in rows:
         wanted.add_row(what, required, reached, "" if is_enough else "short")
-    console = Console(width=110)
+    console = Console(width=110, record=True)
     console.print(times, wanted, sep="\n")
     built = figures["built"]
     console.print(
@@ -251,6 +252,7 @@ def show(figures: dict[str, Any], rows: list[tuple[str, str, str, bool]]) -> Non
         f"{built['nodes']:,.0f} nodes: {built['bytes']:.2f} bytes a token and worker"
     )
     console.print({**figures["churn"], "dynamo built": figures["dynamo built"]})
+    return console.export_text()
 
 
 def main() -> None:
@@ -267,8 +269,8 @@ def main() -> None:
     figures = race(Fleet(args.workers, args.tokens), args)
     rows = judged(figures)
     report = [dict(zip(("what", "required", "reached", "enough"), r, strict=True)) for r in rows]
-    save("router", "python -m bench.router", {"required": report, **figures}, args.out)
-    show(figures, rows)
+    path = save("router", "make bench-router", {"required": report, **figures}, args.out)
+    path.with_suffix(".txt").write_text(show(figures, rows))
 
 
 if __name__ == "__main__":

@@ -263,8 +263,12 @@ def main() -> None:
     for case in (case for case in CASES if case.trace in args.traces):
         one = measure(case, args.folder, args.workers, args.policies)
         cases.append({**one, "required": judged(one)})
-    save("routing", "python -m bench.routing", {"workers": args.workers, "cases": cases}, args.out)
-    Console(width=None if sys.stdout.isatty() else 160).print(table(cases))
+    path = save(
+        "routing", "python -m bench.routing", {"workers": args.workers, "cases": cases}, args.out
+    )
+    console = Console(width=140, record=True)
+    console.print(table(cases))
+    path.with_suffix(".txt").write_text(console.export_text())
 
 
 if __name__ == "__main__":

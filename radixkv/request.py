@@ -77,7 +77,7 @@ class Request:
         """Know more tokens. Amortised O(1) a token."""
         end = self.length + len(token_ids)
         if end > len(self._tokens):
-            grown = np.empty(max(end, 2 * self.length), np.int32)
+            grown = np.empty(end + end // 4 + 16, np.int32)
             grown[: self.length] = self.token_ids
             self._tokens = grown
         self._tokens[self.length : end] = token_ids

@@ -44,6 +44,7 @@ void import_python() {
         .default_namespace = space.attr("DEFAULT"),
         .array_type = nb::module_::import_("array").attr("array"),
         .deque = nb::module_::import_("collections").attr("deque"),
+        .no_slots = tokens.attr("EMPTY"),
         .zeros = nb::module_::import_("numpy").attr("zeros"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),

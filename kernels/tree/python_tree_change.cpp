@@ -82,10 +82,11 @@ nb::object PythonTree::insert(nb::handle ids, nb::handle slots, nb::handle space
         check_counts(size - from, own.size());
     }
     nb::object codes = encode(ids, content, true);
-    nb::object found;
+    nb::object found = python().no_slots;
     Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
         Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
         return insert_key(root, key, how, [&](const Descent& descent) {
+            if (descent.length == from) return;
             int32_t* out;
             found = new_array(descent.length - from, out);
             tree_.copy_slots(descent.partial, from, descent.length, out);

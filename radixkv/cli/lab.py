@@ -2,6 +2,7 @@
 
 import typer
 
+from radixkv.cli.lab_curve import lab_curve
 from radixkv.cli.lab_explain import lab_explain
 from radixkv.cli.lab_generate import lab_generate
 from radixkv.cli.lab_replay import lab_replay
@@ -15,6 +16,7 @@ lab = typer.Typer(
 commands = {
     "replay": lab_replay,
     "sweep": lab_sweep,
+    "curve": lab_curve,
     "explain": lab_explain,
     "report": lab_report,
     "generate": lab_generate,

@@ -2,7 +2,7 @@
 
 from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
@@ -10,6 +10,10 @@ from rich.table import Table
 
 from radixkv.cli.lab_options import CacheOptions, LogOptions, run, with_options
 from radixkv.cli.show import Json, console, pairs, print_json
+
+if TYPE_CHECKING:
+    from radixkv.lab.replay import Replay, Setting
+    from radixkv.lab.requests import RequestLog
 
 
 @with_options
@@ -37,16 +41,27 @@ def lab_replay(
         "by_session": answers.by_session(requests, found),
         "by_namespace": answers.by_namespace(found),
     }
-    if setting.capacity is not None:
-        answer["infinite_hit_rate"] = run(requests, replace(setting, capacity=None)).hit_rate
-    else:
-        answer["infinite_hit_rate"] = answer["hit_rate"]
+    answer |= _limits(requests, setting, found)
     if shape is not None:
         answer["prefill"] = answers.saved_prefill(found, shape, tflops)
     if as_json:
         print_json(answer)
     else:
         console().print(_tables(answer))
+
+
+def _limits(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[str, float]:
+    """What an infinite cache would have, and one of this size that knows the future."""
+    from radixkv.lab.clairvoyant import clairvoyant_hit_rate
+    from radixkv.lab.paths import find_paths
+
+    if setting.capacity is None:
+        return {"infinite_hit_rate": found.hit_rate, "clairvoyant_hit_rate": found.hit_rate}
+    paths = find_paths(log, page_size=setting.page_size, outputs=setting.outputs)
+    return {
+        "infinite_hit_rate": run(log, replace(setting, capacity=None)).hit_rate,
+        "clairvoyant_hit_rate": clairvoyant_hit_rate(paths, setting.capacity),
+    }
 
 
 def _tables(answer: dict[str, Any]) -> Group:
@@ -63,7 +78,8 @@ def _whole(answer: dict[str, Any]) -> Table:
     capacity = "all" if setting["capacity"] is None else f"{setting['capacity']:,} tokens"
     rows: list[tuple[str, Any]] = [
         ("hit rate", f"{answer['hit_rate']:.1%}"),
-        ("with an infinite cache", f"{answer['infinite_hit_rate']:.1%}"),
+        ("an infinite cache", f"{answer['infinite_hit_rate']:.1%}"),
+        ("one that knows the future", f"{answer['clairvoyant_hit_rate']:.1%}"),
         ("requests", answer["requests"]),
         ("of those with a hit", f"{answer['request_hit_rate']:.1%}"),
         ("prompt tokens", answer["prompt_tokens"]),

@@ -19,7 +19,7 @@ def lab_report(
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     policies: Annotated[
         str, typer.Option(help="Policies to compare, apart by commas.")
-    ] = "lru,slru,lfu",
+    ] = "lru,adaptive",
     sizes: Annotated[
         str | None, typer.Option("--capacities", help="Capacities to compare; by default nine.")
     ] = None,

@@ -1,12 +1,18 @@
 """`radixkv lab sweep`: one log through many caches, side by side."""
 
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
 from radixkv.cli.lab_options import LogOptions, bar, capacities, names, numbers, with_options
 from radixkv.cli.show import Json, console, print_json
+
+if TYPE_CHECKING:
+    from radixkv.lab.replay import Setting
+    from radixkv.lab.requests import RequestLog
+
+CLAIRVOYANT = "clairvoyant"
 
 
 @with_options
@@ -16,7 +22,11 @@ def lab_sweep(
         str, typer.Option("--capacities", help="Tokens kept, apart by commas; inf: all.")
     ] = "4096,16384,65536,262144,inf",
     policy: Annotated[
-        str, typer.Option("--policies", help="What is evicted first, apart by commas.")
+        str,
+        typer.Option(
+            "--policies",
+            help="What is evicted first, apart by commas; clairvoyant: what is needed last.",
+        ),
     ] = "lru",
     page_size: Annotated[
         str, typer.Option("--page-sizes", help="Tokens a page, apart by commas.")
@@ -38,9 +48,10 @@ def lab_sweep(
     from radixkv.lab.sweep import combinations, sweep
 
     queues = {name: admission_named(name) for name in names(admission)}
+    policies = names(policy)
     settings = combinations(
         capacities=capacities(capacity),
-        policies=names(policy),
+        policies=[each for each in policies if each != CLAIRVOYANT],
         page_sizes=numbers(page_size, "--page-sizes"),
         admissions=queues.values(),
         outputs=outputs,
@@ -51,11 +62,29 @@ def lab_sweep(
         found = sweep(requests, settings, jobs=jobs, tell=tell)
     for answer, setting in zip(found, settings, strict=True):
         answer["admission"] = next(name for name, how in queues.items() if how == setting.admission)
+    if CLAIRVOYANT in policies:
+        found += _knowing_the_future(requests, settings)
     if as_json:
         print_json(found)
     else:
         title = f"hit rates of {log.file.name}, {log.order} order, {len(requests):,} requests"
         console().print(title, _table(found), sep="\n")
+
+
+def _knowing_the_future(log: "RequestLog", settings: list["Setting"]) -> list[dict[str, Any]]:
+    """The reference at each page size and capacity, one request in flight."""
+    from radixkv.lab.clairvoyant import clairvoyant_hit_rate
+    from radixkv.lab.paths import find_paths
+
+    found = []
+    for page_size in dict.fromkeys(each.page_size for each in settings):
+        paths = find_paths(log, page_size=page_size, outputs=settings[0].outputs)
+        for capacity in dict.fromkeys(each.capacity for each in settings):
+            most = sum(paths.lengths) if capacity is None else capacity
+            setting = {"page_size": page_size, "capacity": capacity, "policy": CLAIRVOYANT}
+            rate = clairvoyant_hit_rate(paths, most)
+            found.append({"setting": setting, "hit_rate": rate, "admission": "arrival"})
+    return found
 
 
 def _table(found: list[dict[str, Any]]) -> Table:

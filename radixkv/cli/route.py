@@ -9,7 +9,17 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixkv.cli.show import Json, print_json
+from radixkv.cli.server_options import (
+    DrainDelay,
+    Insecure,
+    Listen,
+    Metrics,
+    TlsCa,
+    TlsCert,
+    TlsKey,
+    Tokens,
+)
+from radixkv.cli.show import Json, connect, print_json
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -25,12 +35,14 @@ def route(
         str,
         typer.Option(help="cache-aware, consistent-hashing, round-robin or least-load."),
     ] = "cache-aware",
-    listen: Annotated[
-        str | None, typer.Option(help="Where to listen: host:port or unix:/path.")
-    ] = None,
-    insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow an address that other machines can reach.")
-    ] = False,
+    listen: Listen = None,
+    insecure: Insecure = False,
+    tls_cert: TlsCert = None,
+    tls_key: TlsKey = None,
+    tls_ca: TlsCa = None,
+    tokens: Tokens = None,
+    metrics: Metrics = None,
+    drain_delay: DrainDelay = 0.0,
     load_window: Annotated[
         float,
         typer.Option(min=0.1, help="Seconds that a pick counts as load unless it is finished."),
@@ -42,16 +54,28 @@ def route(
 ) -> None:
     """Say which server a prompt goes to: Pick, Lookup and ListWorkers over gRPC.
 
-    Each server's cache is mirrored from its Watch. SIGTERM and SIGINT end it with 0; a second
-    signal ends it at once.
+    Each server's cache is mirrored from its Watch. RADIXKV_TOKEN and RADIXKV_TLS_* say who asks
+    them, as for `radixkv match`.
+
+    SIGTERM and SIGINT end it with 0; a second signal ends it at once.
     """
     addresses = _parse(worker or [])
     from radixkv.cli.router_server import DEFAULT_ADDRESS, RouterServer
     from radixkv.router import Router
+    from radixkv.service import Tls
 
+    is_encrypted = tls_cert or tls_key or tls_ca
     with ExitStack() as stack:
         router = stack.enter_context(Router(policy, load_window_s=load_window))
-        server = RouterServer(router, listen or DEFAULT_ADDRESS, insecure=insecure)
+        server = RouterServer(
+            router,
+            listen or DEFAULT_ADDRESS,
+            insecure=insecure,
+            tls=Tls(tls_cert, tls_key, tls_ca) if is_encrypted else None,
+            tokens=tokens,
+            metrics=metrics,
+            drain_delay_s=drain_delay,
+        )
         stopped = stack.enter_context(_signalled())
         for name, address in addresses.items():
             _follow(stack, router, name, address)
@@ -77,9 +101,8 @@ def _parse(workers: list[str]) -> dict[str, str]:
 
 def _follow(stack: ExitStack, router: "Router", name: str, address: str) -> None:
     from radixkv.cli.router_server import watch_source
-    from radixkv.service import Client
 
-    client = stack.enter_context(Client(address))
+    client = stack.enter_context(connect(address))
     router.add_worker(name, watch_source(router, name, client), address=address)
     stack.callback(router.close)  # before the client that its thread reads from
 

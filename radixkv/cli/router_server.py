@@ -4,37 +4,27 @@ Here and not in a room of its own because it joins two that do not know one anot
 """
 
 import asyncio
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
 from threading import Thread
 from typing import Any, Self
 
 import grpc.aio
 
-from radixkv.errors import InvalidArgumentError, ServiceError
-from radixkv.router import Pick, Router, Source, Stream, WorkerStatus
-from radixkv.service import Client, codec, serving
+from radixkv.cli.router_answers import LIST_WORKERS, LOOKUP, PICK, SERVICE, RouterHandlers
+from radixkv.errors import ServiceError
+from radixkv.router import Router, Source, Stream
+from radixkv.service import Client, Tls, serving
 from radixkv.service.address import check_address, is_local, listen
-from radixkv.service.auth import Principal
+from radixkv.service.auth import Tokens
 from radixkv.service.front import Front
 from radixkv.service.limits import SERVER_OPTIONS
+from radixkv.service.metrics import Metrics
 from radixkv.service.observer import Observer
 from radixkv.service.process import claim_process
-from radixkv.service.rpcs import Rpc
-from radixkv.v1 import router_pb2
-from radixkv.v1.types_pb2 import ResponseHeader
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
-SERVICE = "radixkv.v1.RouterService"
-PICK = Rpc(SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
-LOOKUP = Rpc(SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
-LIST_WORKERS = Rpc(
-    SERVICE,
-    "ListWorkers",
-    router_pb2.ListWorkersRequest,
-    router_pb2.ListWorkersResponse,
-    "admin",
-    ("data", "watch"),
-)
 
 
 def watch_source(router: Router, worker: str, client: Client) -> Source:
@@ -47,110 +37,12 @@ def watch_source(router: Router, worker: str, client: Client) -> Source:
     return begin
 
 
-class RouterHandlers:
-    """What the RPCs answer, from one `Router`; knows messages, nothing of connections."""
-
-    def __init__(self, router: Router) -> None:
-        self._router = router
-
-    def pick(self, request: router_pb2.PickRequest, caller: Principal) -> router_pb2.PickResponse:
-        """All sequences placed, or an error and none."""
-        namespace = codec.read_namespace(request.namespace)
-        caller.check_namespace(namespace)
-        if request.sequences or not request.finished_pick_ids:
-            codec.check_batch(len(request.sequences))
-        keys = codec.read_sequences(request.sequences)
-        names = _keys(request)
-        loads, cost = _loads(request), request.cost or 1.0
-        for number in request.finished_pick_ids:
-            self._router.finish_by_id(number)
-        picks = []
-        for key, name in zip(keys, names, strict=True):
-            pick = self._router.pick(
-                key.token_ids, namespace, content=key.content, key=name, loads=loads, cost=cost
-            )
-            picks.append(_write_pick(pick))
-            if loads is not None:
-                loads[pick.worker] += cost
-        return router_pb2.PickResponse(picks=picks)
-
-    def lookup(
-        self, request: router_pb2.LookupRequest, caller: Principal
-    ) -> router_pb2.LookupResponse:
-        namespace = codec.read_namespace(request.namespace)
-        caller.check_namespace(namespace)
-        (key,) = codec.read_sequences([request.sequence])
-        found = self._router.index.lookup(key.token_ids, namespace, content=key.content)
-        return router_pb2.LookupResponse(
-            matches=[
-                router_pb2.WorkerMatch(worker=worker, matched_length=length)
-                for worker, length in found.items()
-            ]
-        )
-
-    def list_workers(
-        self, _: router_pb2.ListWorkersRequest, caller: Principal
-    ) -> router_pb2.ListWorkersResponse:
-        caller.check_unbound("list the workers of all tenants")
-        router = self._router
-        return router_pb2.ListWorkersResponse(
-            workers=map(_write_status, router.workers()),
-            policy=router.policy.name,
-            distinct_tokens=router.index.total_size,
-            num_parity_checks=router.num_parity_checks,
-            num_parity_faults=router.num_parity_faults,
-        )
-
-
-def _keys(request: router_pb2.PickRequest) -> list[str | None]:
-    if request.keys and len(request.keys) != len(request.sequences):
-        raise InvalidArgumentError(
-            f"{len(request.keys)} keys came with {len(request.sequences)} sequences; they go one "
-            "to one, or without keys",
-            field="keys",
-        )
-    return list(request.keys) or [None] * len(request.sequences)
-
-
-def _loads(request: router_pb2.PickRequest) -> dict[str, float] | None:
-    loads = {load.worker: load.load for load in request.loads}
-    if len(loads) != len(request.loads):
-        raise InvalidArgumentError("loads name a worker twice", field="loads")
-    return loads or None
-
-
-def _write_pick(pick: Pick) -> router_pb2.Pick:
-    return router_pb2.Pick(
-        worker=pick.worker,
-        matched_length=pick.matched_length,
-        best_length=pick.best_length,
-        reason=pick.reason,
-        pick_id=pick.id,
-    )
-
-
-def _write_status(status: WorkerStatus) -> router_pb2.WorkerStatus:
-    view = status.view
-    return router_pb2.WorkerStatus(
-        worker=view.worker,
-        address=status.address,
-        applied=ResponseHeader(epoch=view.epoch, revision=view.revision),
-        num_tokens=view.num_tokens,
-        silent_s=view.silent_s,
-        state=view.state,
-        load=status.load,
-        lag_revisions=view.lag,
-        trust=status.trust,
-        is_here=status.is_here,
-        last_error=status.last_error or "",
-        num_unknown_changes=view.num_unknown,
-    )
-
-
 class RouterServer:
     """Answers for `router` over gRPC, on a thread of its own. Closing the router is the caller's.
 
-    address, insecure, reflection: as of `CacheServer`. Raises ListenError.
+    address, insecure, reflection, tls, tokens, metrics, drain_delay_s: as of `CacheServer`. Who all
+    tenants share (ListWorkers) is told to tokens that are bound to no salt.
+    Raises ListenError, InvalidArgumentError.
     """
 
     def __init__(
@@ -160,11 +52,18 @@ class RouterServer:
         *,
         insecure: bool = False,
         reflection: bool | None = None,
+        tls: Tls | None = None,
+        tokens: Path | None = None,
+        metrics: str | None = None,
+        drain_delay_s: float = 0.0,
     ) -> None:
-        check_address(address, insecure=insecure)
-        self.address = address
+        check_address(address, insecure=insecure or tls is not None)
+        self.address, self.metrics_address = address, metrics
         self._reflection = is_local(address) if reflection is None else reflection
-        self._handlers = RouterHandlers(router)
+        self._router, self._drain_delay_s = router, drain_delay_s
+        self._tokens = None if tokens is None else Tokens(tokens)
+        self._credentials = None if tls is None else tls.server_credentials()
+        self._metrics = Metrics()
         self._thread: Thread | None = None
 
     def start(self) -> Self:
@@ -208,24 +107,52 @@ class RouterServer:
         self._stopping: asyncio.Future[float] = self._loop.create_future()
         server = grpc.aio.server(options=SERVER_OPTIONS)
         with ThreadPoolExecutor(1, "radixkv-picks") as picks:
-            front = Front(picks, None, Observer())
-            self._serve_rpcs(server, front)
+            front = Front(picks, self._tokens, Observer(self._metrics))
             health = await serving.serve_health(server, (SERVICE,))
-            if self._reflection:
-                serving.serve_reflection(server, (SERVICE,))
-            server.add_generic_rpc_handlers((serving.Unserved(),))
-            address = listen(server, self.address)
+            self._serve_rpcs(server, front)
+            address = listen(server, self.address, self._credentials)
+            end_metrics = self._tell_metrics()
             await server.start()
             ready.set_result(address)
             grace_s = await self._stopping
             await health.enter_graceful_shutdown()
+            await asyncio.sleep(self._drain_delay_s)
             front.drain()
             await server.stop(grace_s)
+            end_metrics()
 
     def _serve_rpcs(self, server: Any, front: Front) -> None:
+        handlers = RouterHandlers(self._router)
         answers = {
-            PICK.name: front.unary(PICK, self._handlers.pick),
-            LOOKUP.name: front.unary(LOOKUP, self._handlers.lookup),
-            LIST_WORKERS.name: front.unary(LIST_WORKERS, self._handlers.list_workers),
+            PICK.name: front.unary(PICK, handlers.pick),
+            LOOKUP.name: front.unary(LOOKUP, handlers.lookup),
+            LIST_WORKERS.name: front.unary(LIST_WORKERS, handlers.list_workers),
         }
         serving.add_handlers(server, SERVICE, answers)
+        if self._reflection:
+            serving.serve_reflection(server, (SERVICE,))
+        server.add_generic_rpc_handlers((serving.Unserved(),))
+
+    def _tell_metrics(self) -> Callable[[], None]:
+        if self.metrics_address is None:
+            return lambda: None
+        self._metrics.watch_cache(self._gauges, self._counters)
+        end = self._metrics.serve(self.metrics_address)
+        self.metrics_address = self._metrics.address
+        return end
+
+    def _gauges(self) -> dict[str, float]:
+        workers = self._router.workers()
+        return {
+            "router_workers": len(workers),
+            "router_workers_here": sum(status.is_here for status in workers),
+            "router_workers_current": sum(status.view.state == "current" for status in workers),
+            "router_load": sum(status.load for status in workers),
+            "router_distinct_tokens": self._router.index.total_size,
+        }
+
+    def _counters(self) -> dict[str, float]:
+        return {
+            "router_parity_checks": self._router.num_parity_checks,
+            "router_parity_faults": self._router.num_parity_faults,
+        }

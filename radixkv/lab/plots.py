@@ -85,12 +85,19 @@ def _axes() -> Iterator[tuple[Any, "Axes"]]:
 
 
 def _percent(axes: "Axes") -> None:
-    axes.set_ylim(0, 100)
+    axes.set_ylim(0, 101)
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:.0f}%")
     axes.set_ylabel("hit rate")
 
 
 def _by_policy(axes: "Axes", study: Study) -> None:
+    known = np.array([*study.clairvoyant.items()])
+    axes.plot(known[:, 0], 100 * known[:, 1], "--", color="#777777", linewidth=1.2,
+              label="knows the future")  # fmt: skip
+    between = np.geomspace(study.capacities[0], study.capacities[-1], 200)
+    exact = [100 * study.curve.hit_rate(int(capacity)) for capacity in between]
+    lru = COLOURS[study.policies.index("lru")] if "lru" in study.policies else "#333333"
+    axes.plot(between, exact, color=lru, linewidth=1.5)
     lines = {policy: study.by_capacity(policy=policy) for policy in study.policies}
     _over_capacity(axes, study, lines)
 
@@ -106,8 +113,10 @@ def _over_capacity(axes: "Axes", study: Study, lines: dict[str, list[float]]) ->
     axes.annotate("infinite", (study.capacities[0], ideal), (0, 3), color="#555555",
                   textcoords="offset points", fontsize=9)  # fmt: skip
     for colour, (name, rates) in zip(COLOURS * 9, lines.items(), strict=False):
+        # What lies between points is known of LRU alone, and drawn where it is known.
+        style = "o" if name == "lru" else "o-"
         axes.plot(
-            study.capacities, 100 * np.array(rates), "o-", color=colour, markersize=4, label=name
+            study.capacities, 100 * np.array(rates), style, color=colour, markersize=4, label=name
         )
     if study.setting.capacity is not None:
         axes.axvline(study.setting.capacity, color="#bbbbbb", linewidth=1)

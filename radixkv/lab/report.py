@@ -57,7 +57,10 @@ def _values(study: Study) -> dict[str, Any]:
         "cache": f"a cache of {capacity:,} tokens" if capacity is not None else "an infinite cache",
         "tiles": _tiles(study, prompt - cached),
         "capacities": study.capacities,
-        "by_policy": {policy: study.by_capacity(policy=policy) for policy in study.policies},
+        "by_policy": {
+            **{policy: study.by_capacity(policy=policy) for policy in study.policies},
+            "knows the future": [study.clairvoyant[each] for each in study.capacities],
+        },
         "page_size_words": _about_page_sizes(study),
         "causes": study.explained.totals(),
         "meanings": CAUSES,
@@ -80,7 +83,7 @@ def _tiles(study: Study, computed: int) -> list[tuple[str, str]]:
     if study.prefill is not None:
         saved = study.prefill
         label = f"of {saved['model']} prefill saved at {saved['tflops']:g}e12 operations a second"
-        shown.append((f"{saved['saved_seconds']:,.0f} s", label))
+        shown.append((f"{saved['saved_seconds']:,.1f} s", label))
     return shown
 
 

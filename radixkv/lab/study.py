@@ -2,18 +2,20 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import Any, TypeAlias
-
-import numpy as np
 
 from radixkv.lab import answers
 from radixkv.lab.admission import ADMISSIONS
+from radixkv.lab.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.curve import Curve, lru_curve
 from radixkv.lab.explain import Explanation, explain
 from radixkv.lab.findings import Finding, findings
+from radixkv.lab.paths import find_paths
 from radixkv.lab.prefill import ModelShape
 from radixkv.lab.replay import Replay, Setting, replay
 from radixkv.lab.requests import RequestLog
-from radixkv.lab.sweep import sweep
+from radixkv.lab.sweep import capacities_up_to, sweep
 from radixkv.lab.tokenizing import Tokenizer
 
 Tell: TypeAlias = Callable[[int], object]
@@ -25,7 +27,9 @@ _CAPACITIES = 9
 class Study:
     """`rates` has the hit rate of every setting that was replayed.
 
-    found: the replay at the setting in question; ideal: the same with an infinite cache.
+    found: the replay at the setting in question; ideal: the same with an infinite cache. curve,
+    clairvoyant: of LRU at every capacity, and of a cache that knows the future at `capacities` and
+    between them; both with one request in flight.
     """
 
     log: RequestLog
@@ -36,6 +40,8 @@ class Study:
     policies: list[str]
     explained: Explanation
     findings: list[Finding]
+    curve: Curve
+    clairvoyant: dict[int, float]
     prefill: dict[str, Any] | None
 
     @property
@@ -60,6 +66,7 @@ class Study:
             "hit_rates_by_policy": {
                 policy: self.by_capacity(policy=policy) for policy in self.policies
             },
+            "clairvoyant_hit_rates": [self.clairvoyant[each] for each in self.capacities],
             "hit_rates_by_admission": {
                 name: self.by_capacity(admission=how) for name, how in ADMISSIONS.items()
             },
@@ -90,7 +97,8 @@ def study(
     """
     ideal = replay(log, replace(setting, capacity=None))
     found = ideal if setting.capacity is None else replay(log, setting)
-    chosen = capacities or capacities_up_to(ideal)
+    paths = find_paths(log, page_size=setting.page_size, outputs=setting.outputs)
+    chosen = capacities or capacities_up_to(sum(paths.lengths), _CAPACITIES)
     policies = [*dict.fromkeys([setting.policy, *policies])]
     settings = _around(setting, chosen, policies)
     swept = sweep(log, settings, jobs=jobs, tell=tell)
@@ -104,17 +112,15 @@ def study(
         policies=policies,
         explained=explained,
         findings=findings(log, explained, tokenizer),
+        curve=lru_curve(paths),
+        clairvoyant={each: clairvoyant_hit_rate(paths, each) for each in _denser(chosen)},
         prefill=answers.saved_prefill(found, shape, tflops) if shape else None,
     )
 
 
-def capacities_up_to(ideal: Replay) -> list[int]:
-    """Round capacities, each some 2 times the one before, up to all distinct tokens of the log."""
-    distinct = max(2, int((ideal.prompt_tokens - ideal.cached_tokens).sum()))
-    wanted = np.geomspace(max(1, distinct / 2 ** (_CAPACITIES - 1)), distinct, _CAPACITIES)
-    # Two digits are enough, the last one rounded up so that it holds everything.
-    steps = 10 ** np.maximum(0, np.floor(np.log10(wanted)) - 1)
-    return sorted({int(capacity) for capacity in np.ceil(wanted / steps) * steps})
+def _denser(capacities: list[int]) -> list[int]:
+    between = [round((low * high) ** 0.5) for low, high in pairwise(capacities)]
+    return sorted({*capacities, *between})
 
 
 def _around(setting: Setting, capacities: list[int], policies: list[str]) -> list[Setting]:

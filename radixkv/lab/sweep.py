@@ -7,6 +7,8 @@ from itertools import product
 from multiprocessing import get_context
 from typing import Any, TypeAlias
 
+import numpy as np
+
 from radixkv.lab.admission import Admission
 from radixkv.lab.answers import summary
 from radixkv.lab.replay import Setting, replay
@@ -31,6 +33,18 @@ def combinations(
             page_sizes, admissions, capacities, policies
         )
     ]
+
+
+def capacities_up_to(most: int, count: int) -> list[int]:
+    """`count` round capacities, evenly apart by factors, from a 256th of `most` to all of it.
+
+    >>> capacities_up_to(310, 5)
+    [2, 5, 20, 78, 310]
+    """
+    wanted = np.geomspace(max(1, most / 256), max(1, most), count)
+    # Two digits are enough, rounded up so that the last one holds everything.
+    steps = 10 ** np.maximum(0, np.floor(np.log10(wanted) + 1e-9) - 1)
+    return sorted({int(capacity) for capacity in np.ceil(wanted / steps - 1e-9) * steps})
 
 
 def sweep(

@@ -63,18 +63,19 @@ class Feeder:
         while not self._stopping.is_set():
             try:
                 self._watch()
-            except RadixKVError as error:
+            except Exception as error:  # whatever it is, the worker must not be lost for good
                 self._failed(error)
             else:
                 self.num_failures += 1
             wait_s = min(_FIRST_WAIT_S * 2 ** (self.num_failures - 1), _LONGEST_WAIT_S)
             self._stopping.wait(wait_s)
 
-    def _failed(self, error: RadixKVError) -> None:
+    def _failed(self, error: Exception) -> None:
         self.num_failures += 1
         if str(error) != self.last_error:
             self.last_error = str(error)
-            logger.warning("the watch of %s ended: %s", self._worker, error)
+            is_bug = not isinstance(error, RadixKVError)
+            logger.warning("the watch of %s ended: %s", self._worker, error, exc_info=is_bug)
         if not isinstance(error, ServiceUnavailableError):
             # Whatever was wrong with where it resumed is not wrong with a snapshot.
             self._index.lose(self._worker)

@@ -1,4 +1,4 @@
-"""Runs pytest on a native core built elsewhere: python -m tests.differential.sanitized FOLDER ARGS
+"""Runs pytest on native cores built elsewhere: python -m tests.differential.sanitized FOLDER ARGS
 
 With AddressSanitizer loaded, memory that is lost at the end is an error, but for what NumPy loses
 while it is imported.
@@ -14,19 +14,21 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 
-CORE = "radixkv.kernels._core"
+KERNELS = "radixkv.kernels."
+CORES = ("_core", "_router")
 
 
 class CoreFinder:
-    """Finds the core at `path`, wherever the installed one is."""
+    """Finds the cores in `folder`, wherever the installed ones are."""
 
-    def __init__(self, path: Path) -> None:
-        self._path = path
+    def __init__(self, folder: Path) -> None:
+        self._paths = {KERNELS + core: next(folder.glob(f"{core}.*.so")) for core in CORES}
 
     def find_spec(
         self, name: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        return importlib.util.spec_from_file_location(name, self._path) if name == CORE else None
+        found = self._paths.get(name)
+        return importlib.util.spec_from_file_location(name, found) if found else None
 
 
 @contextmanager
@@ -44,9 +46,10 @@ def main() -> int:
     with losses_allowed():
         import numpy.random  # noqa: F401
         import pytest
-    (path,) = Path(sys.argv[1]).resolve().glob("_core.*.so")
-    sys.meta_path.insert(0, CoreFinder(path))
-    assert importlib.import_module(CORE).__file__ == str(path)
+    folder = Path(sys.argv[1]).resolve()
+    sys.meta_path.insert(0, CoreFinder(folder))
+    for core in CORES:
+        assert Path(str(importlib.import_module(KERNELS + core).__file__)).parent == folder
     return pytest.main(sys.argv[2:])
 
 

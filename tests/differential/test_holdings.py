@@ -1,5 +1,6 @@
 """The two cores of the router's index side by side, on histories that may be nonsense."""
 
+from array import array
 from typing import Any
 
 import numpy as np
@@ -117,7 +118,7 @@ def test_what_is_not_there(pair):
 PROMPTS = [
     [1, 2, 3], (1, 2), b"", b"\x01\x00\x00\x00", bytearray(8), np.arange(3), np.arange(3.0),
     np.array([1, -1], np.int32), np.array([1, 2**40]), [1, -1], [1, "2"], "12", 5, None,
-    memoryview(np.arange(3, dtype=np.int32)), np.arange(6, dtype=np.int32)[::2], [True], [2**31],
+    memoryview(array("i", [0, 1, 2])), np.arange(6, dtype=np.int32)[::2], [True], [2**31],
     np.array([[1]]), [], np.array([], np.int32), b"123",
 ]  # fmt: skip
 

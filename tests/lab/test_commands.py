@@ -67,7 +67,14 @@ def test_replay_for_people(lab):
     shown = lab(
         "replay", "--capacity", 16, "--model", "qwen2.5-7b", "--namespace", "meta.who"
     ).stdout
-    for expected in ("hit rate", "with an infinite cache", "over time", "by namespace", "prefill"):
+    for expected in (
+        "hit rate",
+        "an infinite cache",
+        "one that knows the future",
+        "over time",
+        "by namespace",
+        "prefill",
+    ):
         assert expected in shown
 
 
@@ -90,6 +97,47 @@ def test_sweep_for_people(lab):
                 "--capacities", "8,inf", "--jobs", 1).stdout  # fmt: skip
     assert "infinite" in shown
     assert "lru, page 4, by longest-match" in shown
+
+
+def test_sweep_beside_one_that_knows_the_future(lab):
+    found = answer(
+        lab(
+            "sweep", "--capacities", "8,inf", "--policies", "lru,clairvoyant", "--json", "--jobs", 1
+        )
+    )
+    rates = {(each["setting"]["policy"], each["setting"]["capacity"]): each["hit_rate"]
+             for each in found}  # fmt: skip
+    assert rates["clairvoyant", 8] >= rates["lru", 8]
+    assert rates["clairvoyant", None] == rates["lru", None] == 12 / 28
+
+
+def test_curve(lab):
+    found = answer(lab("curve", "--capacities", "4,8,100", "--json"))
+    assert [point["capacity"] for point in found["points"]] == [4, 8, 100]
+    for point in found["points"]:
+        capacity = point["capacity"]
+        replayed = answer(lab("replay", "--capacity", capacity, "--json"))["hit_rate"]
+        assert point["lru_hit_rate"] == pytest.approx(replayed)
+    assert found["infinite_hit_rate"] == 12 / 28
+    assert found["lru_capacity_for"]["100%"] == 12
+
+
+def test_curve_of_another_policy(lab):
+    found = answer(lab("curve", "--policy", "fifo", "--capacities", "8", "--json"))
+    assert found["points"][0]["hit_rate"] == pytest.approx(
+        answer(lab("replay", "--policy", "fifo", "--capacity", "8", "--json"))["hit_rate"]
+    )
+    assert (found["points"][0]["sampled"], found["points"][0]["error"]) == (1, 0)
+
+
+def test_curve_for_people(lab):
+    shown = lab("curve").stdout
+    assert "of the hits of an infinite cache" in shown
+    assert "42.9%" in shown
+    assert "1. token" in lab("curve", "--policy", "fifo").stdout
+    told = lab("curve", "--capacities", "inf")
+    assert told.exit_code == 2
+    assert "has no number of tokens" in told.stderr
 
 
 def test_explain(lab):

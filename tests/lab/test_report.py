@@ -13,7 +13,7 @@ from radixkv.lab.explain import explain
 from radixkv.lab.prefill import SHAPES
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.report import render
-from radixkv.lab.study import PAGE_SIZES, capacities_up_to, study
+from radixkv.lab.study import PAGE_SIZES, study
 from radixkv.lab.tokenizing import ByteTokenizer
 from radixkv.lab.workloads import generate
 from tests.lab.conftest import ask
@@ -49,12 +49,10 @@ def test_a_study_is_its_replays(log, studied):
     ]
     assert studied.explained.totals() == explain(log, Setting(capacity=8_000)).totals()
     assert studied.prefill["saved_flops"] > 0
+    assert studied.curve.hit_rate(20_000) == pytest.approx(studied.by_capacity()[1])
+    assert [*studied.clairvoyant] == [4_000, 8_944, 20_000]
+    assert all(rate >= studied.curve.hit_rate(at) for at, rate in studied.clairvoyant.items())
     json.dumps(studied.to_dict(), default=str)
-
-
-def test_capacities_reach_all_that_is_distinct():
-    found = replay(ask("abcdefghij" * 30, "abcdefghij" * 25))
-    assert capacities_up_to(found) == [2, 3, 5, 10, 19, 38, 76, 160, 310]
 
 
 class Page(HTMLParser):

@@ -335,6 +335,20 @@ def test_lost_history_is_replaced_and_what_refuses_is_tried_again(core):
         assert router.index.workers == ("b",)
 
 
+def test_a_source_with_a_bug_is_told_and_tried_again(core, caplog):
+    worker = Worker("a")
+    worker.hold([1, 2, 3])
+    with Router(core=core) as router:
+        wire = Wire(worker)
+        wire.refusal = RuntimeError("a bug")
+        router.add_worker("a", wire)
+        until(lambda: router.workers()[0].last_error == "a bug")
+        assert "RuntimeError: a bug" in caplog.text
+        wire.refusal = None
+        until(lambda: is_current(router, worker))
+        check_mirrors(router.index, worker)
+
+
 def test_picks_while_workers_change(core):
     """Every pick is of a worker that was there, and lengths are never more than the prompt's."""
     workers = [Worker(name) for name in "abc"]

@@ -8,8 +8,10 @@ from array import array
 import numpy as np
 import pytest
 
-from radixkv import Namespace, RadixTree
+from radixkv import Namespace, PrefixCache, RadixTree
 from radixkv.errors import InvalidNamespaceError, InvalidTokensError
+from radixkv.ledger import SlotLedger
+from radixkv.memory import TokenToKVAllocator
 from tests.caches import store
 from tests.trees import CORES, snapshot
 
@@ -171,6 +173,15 @@ def test_other_threads_run_while_a_batch_is_compared(long_tree, name, form):
 
 
 @native
+@pytest.mark.parametrize("name", ["match_batch", "probe_batch"])
+def test_a_cache_lets_other_threads_run_too(name):
+    cache = PrefixCache(len(LONG), core="native", max_context_len=len(LONG))
+    store(cache, LONG)
+    with Other() as other:
+        assert other.runs_during(lambda: getattr(cache, name)([LONG]))
+
+
+@native
 def test_other_threads_do_not_run_in_a_single_call(long_tree):
     with Other() as other:
         assert not other.runs_during(lambda: long_tree.probe(LONG))
@@ -179,11 +190,15 @@ def test_other_threads_do_not_run_in_a_single_call(long_tree):
 @native
 def test_who_changes_the_tree_waits_until_a_batch_is_answered(long_tree):
     """Evicted meanwhile, the slots would be of nothing and the handle of a node that is gone."""
-    errors = []
+    errors: list[BaseException] = []
+    ledger = SlotLedger(TokenToKVAllocator(1, core="native"))
+    row = np.zeros(len(LONG), np.int32)
 
     def churn():
         for _ in range(100):
             long_tree.insert(LONG, np.arange(1, len(LONG) + 1, dtype=np.int32))
+            handle = long_tree.admit(LONG, ledger, row).handle
+            long_tree.dec_lock_ref(handle)
             long_tree.evict(700_000)
         long_tree.insert(LONG, np.arange(1, len(LONG) + 1, dtype=np.int32))
 

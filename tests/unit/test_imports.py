@@ -14,6 +14,7 @@ BELOW = {"arguments", "cores", "errors", "kernels"}
 # `cache` stands in several files.
 CACHE = {
     "cache",
+    "capacity",
     "stats",
     "integrity",
     "life",

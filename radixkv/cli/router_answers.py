@@ -1,0 +1,121 @@
+"""What RouterService answers, from one `Router`; knows messages, nothing of connections."""
+
+from radixkv.errors import InvalidArgumentError
+from radixkv.router import Pick, Router, WorkerStatus
+from radixkv.service import codec
+from radixkv.service.auth import Principal
+from radixkv.service.rpcs import Rpc
+from radixkv.v1 import router_pb2
+from radixkv.v1.types_pb2 import ResponseHeader
+
+SERVICE = "radixkv.v1.RouterService"
+PICK = Rpc(SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
+LOOKUP = Rpc(SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
+LIST_WORKERS = Rpc(
+    SERVICE,
+    "ListWorkers",
+    router_pb2.ListWorkersRequest,
+    router_pb2.ListWorkersResponse,
+    "admin",
+    ("data", "watch"),
+)
+
+
+class RouterHandlers:
+    """Answers from `router`, which may be picking for others at the same time."""
+
+    def __init__(self, router: Router) -> None:
+        self._router = router
+
+    def pick(self, request: router_pb2.PickRequest, caller: Principal) -> router_pb2.PickResponse:
+        """All sequences placed, or an error and none."""
+        namespace = codec.read_namespace(request.namespace)
+        caller.check_namespace(namespace)
+        if request.sequences or not request.finished_pick_ids:
+            codec.check_batch(len(request.sequences))
+        keys = codec.read_sequences(request.sequences)
+        names = _keys(request)
+        loads, cost = _loads(request), request.cost or 1.0
+        for number in request.finished_pick_ids:
+            self._router.finish_by_id(number)
+        picks = []
+        for key, name in zip(keys, names, strict=True):
+            pick = self._router.pick(
+                key.token_ids, namespace, content=key.content, key=name, loads=loads, cost=cost
+            )
+            picks.append(_write_pick(pick))
+            if loads is not None:
+                loads[pick.worker] += cost
+        return router_pb2.PickResponse(picks=picks)
+
+    def lookup(
+        self, request: router_pb2.LookupRequest, caller: Principal
+    ) -> router_pb2.LookupResponse:
+        namespace = codec.read_namespace(request.namespace)
+        caller.check_namespace(namespace)
+        (key,) = codec.read_sequences([request.sequence])
+        found = self._router.index.lookup(key.token_ids, namespace, content=key.content)
+        return router_pb2.LookupResponse(
+            matches=[
+                router_pb2.WorkerMatch(worker=worker, matched_length=length)
+                for worker, length in found.items()
+            ]
+        )
+
+    def list_workers(
+        self, _: router_pb2.ListWorkersRequest, caller: Principal
+    ) -> router_pb2.ListWorkersResponse:
+        caller.check_unbound("list the workers of all tenants")
+        router = self._router
+        return router_pb2.ListWorkersResponse(
+            workers=map(_write_status, router.workers()),
+            policy=router.policy.name,
+            distinct_tokens=router.index.total_size,
+            num_parity_checks=router.num_parity_checks,
+            num_parity_faults=router.num_parity_faults,
+        )
+
+
+def _keys(request: router_pb2.PickRequest) -> list[str | None]:
+    if request.keys and len(request.keys) != len(request.sequences):
+        raise InvalidArgumentError(
+            f"{len(request.keys)} keys came with {len(request.sequences)} sequences; they go one "
+            "to one, or without keys",
+            field="keys",
+        )
+    return list(request.keys) or [None] * len(request.sequences)
+
+
+def _loads(request: router_pb2.PickRequest) -> dict[str, float] | None:
+    loads = {load.worker: load.load for load in request.loads}
+    if len(loads) != len(request.loads):
+        raise InvalidArgumentError("loads name a worker twice", field="loads")
+    return loads or None
+
+
+def _write_pick(pick: Pick) -> router_pb2.Pick:
+    return router_pb2.Pick(
+        worker=pick.worker,
+        matched_length=pick.matched_length,
+        best_length=pick.best_length,
+        reason=pick.reason,
+        pick_id=pick.id,
+    )
+
+
+def _write_status(status: WorkerStatus) -> router_pb2.WorkerStatus:
+    view = status.view
+    return router_pb2.WorkerStatus(
+        worker=view.worker,
+        address=status.address,
+        applied=ResponseHeader(epoch=view.epoch, revision=view.revision),
+        num_tokens=view.num_tokens,
+        silent_s=view.silent_s,
+        state=view.state,
+        load=status.load,
+        lag_revisions=view.lag,
+        trust=status.trust,
+        is_here=status.is_here,
+        last_error=status.last_error or "",
+        num_unknown_changes=view.num_unknown,
+    )

@@ -1,0 +1,118 @@
+"""Who may ask the router what, encryption, figures; and workers that ask who watches them."""
+
+import grpc
+import pytest
+import trustme
+
+from radixkv import Namespace, PrefixCache, errors
+from radixkv.cli.router_server import RouterServer, watch_source
+from radixkv.router import Router
+from radixkv.service import CacheServer, Client, Tls, codec
+from radixkv.v1 import router_pb2
+from radixkv.v1.router_pb2_grpc import RouterServiceStub
+from tests.router.test_router import until
+from tests.router.test_service import packed, refusal
+from tests.service.helpers import hold
+from tests.service.test_auth import TOKENS, files_of
+from tests.service.test_observing import figures
+
+PICK = router_pb2.PickRequest(sequences=[packed(1, 2)])
+PICK_OF_A = router_pb2.PickRequest(
+    sequences=[packed(1, 2)], namespace=codec.write_namespace(Namespace(salt="a"))
+)
+LOOKUP = router_pb2.LookupRequest(sequence=packed(1, 2))
+LOOKUP_OF_A = router_pb2.LookupRequest(sequence=packed(1, 2), namespace=PICK_OF_A.namespace)
+LIST = router_pb2.ListWorkersRequest()
+
+
+@pytest.fixture
+def router():
+    with Router() as router:
+        router.add_worker("a")
+        yield router
+
+
+@pytest.fixture
+def tokens(tmp_path):
+    file = tmp_path / "tokens.toml"
+    file.write_text(TOKENS)
+    return file
+
+
+def test_roles(router, tokens):
+    with (
+        RouterServer(router, "127.0.0.1:0", tokens=tokens) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = RouterServiceStub(channel)
+
+        def ask(call, request, token):
+            return call(request, metadata=[("authorization", f"Bearer {token}")], timeout=60)
+
+        def why(call, request, token):
+            return refusal(lambda: ask(call, request, token))[1]
+
+        assert refusal(lambda: stub.Pick(PICK, timeout=60))[1] == "UNAUTHENTICATED"
+        assert why(stub.Pick, PICK, "nobody's") == "UNAUTHENTICATED"
+        for call, request in ((stub.Pick, PICK), (stub.Lookup, LOOKUP)):
+            for token in ("data-token", "admin-token"):
+                ask(call, request, token)
+            assert why(call, request, "watch-token") == "FORBIDDEN"
+            assert why(call, request, "a-token") == "FORBIDDEN"
+        ask(stub.Pick, PICK_OF_A, "a-token")
+        ask(stub.Lookup, LOOKUP_OF_A, "a-token")
+        for token in ("data-token", "watch-token", "admin-token"):
+            assert len(ask(stub.ListWorkers, LIST, token).workers) == 1
+        assert why(stub.ListWorkers, LIST, "a-token") == "FORBIDDEN"
+
+
+def test_encryption(router, tmp_path):
+    authority = trustme.CA()
+    ours = files_of(authority, tmp_path / "server", "127.0.0.1")
+    theirs = files_of(authority, tmp_path / "client", "gateway.example")
+    with RouterServer(router, "127.0.0.1:0", tls=ours) as server:
+        with grpc.secure_channel(server.address, theirs.channel_credentials()) as channel:
+            assert RouterServiceStub(channel).Pick(PICK, timeout=60).picks[0].worker == "a"
+        without = Tls(ca=theirs.ca).channel_credentials()
+        with grpc.secure_channel(server.address, without) as channel:
+            with pytest.raises(grpc.RpcError) as caught:
+                RouterServiceStub(channel).Pick(PICK, timeout=60)
+            assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+def test_figures(router):
+    with RouterServer(router, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        with grpc.insecure_channel(server.address) as channel:
+            RouterServiceStub(channel).Pick(PICK, timeout=60)
+        told = figures(server)
+        assert told["radixkv_router_workers", ""] == 1
+        assert told["radixkv_router_load", ""] == 1
+        assert told["radixkv_calls_started_total", "/radixkv.v1.RouterService/Pick"] == 1
+
+
+def test_workers_that_ask_who_watches_them(router, tokens):
+    cache = PrefixCache(16)
+    hold(cache, [1, 2, 3])
+    with CacheServer(cache, "127.0.0.1:0", tokens=tokens) as server:
+        clients = {
+            name: Client(server.address, token=f"{name}-token", timeout_s=60)
+            for name in ("watch", "data")
+        }
+        for name, client in clients.items():
+            router.add_worker(name, watch_source(router, name, client))
+
+        def statuses():
+            return {status.view.worker: status for status in router.workers()}
+
+        until(lambda: statuses()["watch"].view.state == "current")
+        until(lambda: statuses()["data"].last_error)
+        assert "may not call Watch" in statuses()["data"].last_error
+        assert router.pick([1, 2, 3]).worker == "watch"
+        router.close()
+        for client in clients.values():
+            client.close()
+
+
+def test_a_tokens_file_that_is_none(router, tmp_path):
+    with pytest.raises(errors.InvalidArgumentError, match="tokens file"):
+        RouterServer(router, "127.0.0.1:0", tokens=tmp_path / "none.toml")
