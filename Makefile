@@ -27,6 +27,7 @@ lint: install
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/buf lint proto
+	.venv/bin/buf breaking proto --against proto/baseline.binpb
 	$(if $(NATIVE_CODE),.venv/bin/clang-format --dry-run --Werror $(NATIVE_CODE))
 
 format: install
