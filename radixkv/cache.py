@@ -52,6 +52,7 @@ def _atomic(
         if "fence" in kwargs:
             _check_fence(kwargs["fence"])
         with self.lock:
+            self._check_not_copying()
             try:
                 return method(self, *args, **kwargs)
             finally:

@@ -109,5 +109,10 @@ class SlotLedger:
 
     def _collect(self) -> None:
         """Free what waits behind fences that are done, in the order they were given."""
-        while self.deferred and self.deferred[0][0].query():
-            self.allocator.free(self.deferred.popleft()[1])
+        while self.deferred:
+            first = self.deferred[0]
+            if not first[0].query():
+                return
+            # A query that called the cache was overtaken by its own call.
+            if self.deferred and self.deferred[0] is first:
+                self.allocator.free(self.deferred.popleft()[1])

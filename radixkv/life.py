@@ -8,6 +8,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from radixkv.errors import InvalidArgumentError
 from radixkv.ledger import Fence, SlotLedger
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_down, round_up
@@ -23,7 +24,10 @@ class KVPool(Protocol):
     """What the cache asks of the K/V tensors."""
 
     def copy(self, source: Int32Array, target: Int32Array) -> None:
-        """Copy K and V of every layer from `source` slots to `target` slots."""
+        """Copy K and V of every layer from `source` slots to `target` slots.
+
+        Called in the middle of a `fork` or `rollback`: it must not call the cache.
+        """
 
 
 class Copies(NamedTuple):
@@ -58,6 +62,7 @@ class RequestLife:
         self.totals = Totals()
         self._ledger = SlotLedger(allocator)
         self._live: dict[int, Request] = {}
+        self._is_copying = False
         self._next_id = 1
         self._generation = 0  # of the weights and the tree
 
@@ -241,12 +246,19 @@ class RequestLife:
         """Comes before any other change: if it raises, what was `taken` for it goes back."""
         if self.kv is None or not len(source):
             return Copies(source, target)
+        self._is_copying = True
         try:
             self.kv.copy(source, target)
         except BaseException:
             self._ledger.give_back(taken, None)
             raise
+        finally:
+            self._is_copying = False
         return Copies(EMPTY, EMPTY)
+
+    def _check_not_copying(self) -> None:
+        if self._is_copying:
+            raise InvalidArgumentError("kv.copy called the cache, which waits for it to be done")
 
     # ---- slots ----
 

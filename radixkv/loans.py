@@ -52,6 +52,7 @@ def _atomic(method: Callable[Concatenate["Loans", P], R]) -> Callable[Concatenat
     def locked(self: "Loans", /, *args: P.args, **kwargs: P.kwargs) -> R:
         cache = self._cache
         with cache.lock:
+            cache._check_not_copying()
             try:
                 return method(self, *args, **kwargs)
             finally:

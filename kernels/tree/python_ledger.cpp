@@ -21,8 +21,10 @@ PythonLedger::PythonLedger(nb::handle_t<PythonAllocator> allocator)
 // Frees what waits behind fences that are done, in the order they were given.
 void PythonLedger::collect() {
     while (is_anything_deferred()) {
-        nb::object fence = deferred_[0][0];
-        if (!nb::cast<bool>(nb::bool_(nb::object(fence.attr("query")())))) return;
+        nb::object first = deferred_[0];
+        if (!nb::cast<bool>(nb::bool_(nb::object(first[0].attr("query")())))) return;
+        // A query that called the cache was overtaken by its own call.
+        if (!is_anything_deferred() || !nb::object(deferred_[0]).is(first)) continue;
         pool().free(nb::object(deferred_.attr("popleft")()[1]));
     }
 }

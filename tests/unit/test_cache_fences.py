@@ -193,3 +193,28 @@ def test_what_is_no_fence_is_refused(new_cache, ending):
     with pytest.raises(InvalidArgumentError, match="fence is True"):
         getattr(cache, ending)(request, fence=True)
     assert request.state == "running"
+
+
+class CallingFence(Fence):
+    """Looks at the cache before it says that it is done."""
+
+    def __init__(self, cache):
+        super().__init__(done=True)
+        self.cache, self.is_asked = cache, False
+
+    def query(self):
+        if not self.is_asked:
+            self.is_asked = True
+            _ = self.cache.free_size
+        return super().query()
+
+
+def test_a_fence_that_calls_the_cache_frees_nothing_behind_another(new_cache):
+    cache, waiting = new_cache(10), Fence()
+    first, second = admit(cache, range(1, 6), store=False), admit(cache, range(6, 11), store=False)
+    cache.abort(first, fence=CallingFence(cache))
+    cache.abort(second, fence=waiting)
+    assert (cache.free_size, cache.stats().waiting) == (5, 5)
+    assert cache.admit(range(20, 26)) is None
+    waiting.done = True
+    assert admit(cache, range(20, 30))

@@ -187,3 +187,27 @@ def test_a_fork_whose_copy_raises_leaves_nothing_behind(new_cache):
 class BrokenPool:
     def copy(self, source, target):
         raise RuntimeError("the device is gone")
+
+
+class CallingPool:
+    """Ends a request while the cache waits for its copies."""
+
+    cache = request = None
+
+    def copy(self, source, target):
+        self.cache.abort(self.request)
+
+
+@pytest.mark.parametrize("call", ["fork", "rollback"])
+def test_a_pool_that_calls_the_cache_is_refused_and_nothing_changes(new_cache, call):
+    pool = CallingPool()
+    cache = new_cache(64, page_size=4, kv=pool)
+    request = admit(cache, range(1, 7))
+    cache.publish(request, 6)
+    pool.cache, pool.request = cache, request
+    before = cache.stats()
+    with pytest.raises(InvalidArgumentError, match="kv.copy called the cache"):
+        cache.fork(request, 1) if call == "fork" else cache.rollback(request, 3)
+    assert cache.stats() == before
+    assert cache.check_integrity() == []
+    cache.abort(request)
