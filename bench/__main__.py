@@ -9,7 +9,8 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve", "router", "routing",
+    "equality", "soak", "tree", "parts", "growth", "lab", "admission", "adaptive", "curve",
+    "router", "routing",
 )  # fmt: skip
 
 

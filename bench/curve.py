@@ -14,8 +14,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.lab import BLOCKS, find_traces, read
 from bench.report import save
+from bench.traces import BLOCKS, find_traces, read
 from radixkv.capacity import CapacityEstimator
 from radixkv.lab.curve import Curve, lru_curve
 from radixkv.lab.paths import find_paths
@@ -103,7 +103,7 @@ def main() -> None:
         "times": times,
         "live": rows,
     }
-    path = save("curve", "make bench-curve", report, arguments.out)
+    path = save("curve", report, arguments.out)
     told = (
         f"{BLOCKS}, page size 1, {len(CAPACITIES)} capacities: one pass is {times:.0f} x as fast "
         f"as {len(CAPACITIES)} replays, at most {apart:.2g} points apart"

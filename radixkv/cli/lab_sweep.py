@@ -29,7 +29,7 @@ class SweepOptions:
         str,
         typer.Option(
             "--policies",
-            help="What is evicted first, apart by commas; clairvoyant: what is needed last.",
+            help="What is evicted first, apart by commas; clairvoyant: a reference.",
         ),
     ] = "lru"
     page_size: Annotated[
