@@ -29,7 +29,8 @@ class SweepOptions:
         str,
         typer.Option(
             "--policies",
-            help="What is evicted first, apart by commas; clairvoyant: a reference.",
+            help="What is evicted first, apart by commas; clairvoyant: a reference that "
+            "evicts what is needed last.",
         ),
     ] = "lru"
     page_size: Annotated[

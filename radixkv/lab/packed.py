@@ -80,7 +80,7 @@ def write_packed(path: Path, lines: Iterable[bytes]) -> None:
     """
     pack = _packer(path.suffix)
     try:
-        with _in_place_of(path.resolve()) as file, pack(file) as packed:
+        with _in_place_of(path) as file, pack(file) as packed:
             packed.writelines(lines)
     except OSError as error:
         raise InvalidArgumentError(
@@ -95,6 +95,7 @@ def _in_place_of(path: Path) -> Iterator[BinaryIO]:
         with path.open("wb") as file:
             yield file
         return
+    path = path.resolve()  # and so does a link
     partial = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         with partial.open("wb") as file:

@@ -2,6 +2,7 @@
 
 import os
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -130,7 +131,16 @@ def test_a_pipe_stays_a_pipe(tmp_path):
     path = tmp_path / "pipe"
     os.mkfifo(path)
     reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
-    write_packed(path, [b"new"])
-    assert os.read(reader, 9) == b"new"
+    for where in (path, Path("/dev/fd", str(reader))):  # as /dev/stdout is one
+        write_packed(where, [b"new"])
+        assert os.read(reader, 9) == b"new"
     os.close(reader)
     assert path.is_fifo()
+
+
+def test_a_link_stays_a_link(tmp_path):
+    path, link = tmp_path / "log", tmp_path / "link"
+    path.touch()
+    link.symlink_to(path)
+    write_packed(link, [b"new"])
+    assert (link.is_symlink(), path.read_bytes()) == (True, b"new")
