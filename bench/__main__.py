@@ -9,9 +9,9 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "equality", "soak", "tree", "parts", "growth", "lab", "admission", "adaptive", "curve",
-    "router", "routing",
-)  # fmt: skip
+    *("equality", "soak", "tree", "parts", "growth", "service", "agreement"),
+    *("lab", "admission", "adaptive", "curve", "router", "routing"),
+)
 
 
 def main() -> None:

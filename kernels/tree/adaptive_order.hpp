@@ -20,6 +20,7 @@ class AdaptiveOrder {
     UseHistory history;
 
     void add(NodeId id) {
+        victim_ = NONE;
         auto [used, recency] = key_of(id);
         Ends& ends = ends_of(id);
         ends.oldest.add(id, {used, recency});
@@ -27,13 +28,44 @@ class AdaptiveOrder {
     }
 
     void remove(NodeId id) {
+        victim_ = NONE;
         Ends& ends = ends_of(id);
         ends.oldest.remove(id);
         ends.newest.remove(id);
     }
 
-    // NONE: nothing is evictable.
-    NodeId victim() const {
+    // NONE: nothing is evictable. Known still where nothing happened since.
+    NodeId victim() {
+        if (victim_ == NONE || known_at_ != history.turn()) victim_ = find_victim();
+        known_at_ = history.turn();
+        return victim_;
+    }
+
+    // Whether a placed node stands where it belongs; for checks.
+    bool is_sound(NodeId id) const {
+        auto [used, recency] = key_of(id);
+        const Ends& ends = ends_[history.kind(id)];
+        return ends.oldest.is_sound(id, {used, recency}) &&
+               ends.newest.is_sound(id, {-used, -recency});
+    }
+
+    void clear() {
+        history.clear();
+        victim_ = NONE;
+        for (Ends& ends : ends_) {
+            ends.oldest.clear();
+            ends.newest.clear();
+        }
+    }
+
+  private:
+    struct Ends {
+        explicit Ends(Arena& nodes) : oldest(nodes), newest(nodes) {}
+        OrderHeap<&Node::order_prev> oldest;
+        OrderHeap<&Node::order_next> newest;
+    };
+
+    NodeId find_victim() const {
         NodeId victim = NONE;
         uint64_t least = 0;
         auto consider = [&](NodeId id) {
@@ -51,29 +83,6 @@ class AdaptiveOrder {
         return victim;
     }
 
-    // Whether a placed node stands where it belongs; for checks.
-    bool is_sound(NodeId id) const {
-        auto [used, recency] = key_of(id);
-        const Ends& ends = ends_[history.kind(id)];
-        return ends.oldest.is_sound(id, {used, recency}) &&
-               ends.newest.is_sound(id, {-used, -recency});
-    }
-
-    void clear() {
-        history.clear();
-        for (Ends& ends : ends_) {
-            ends.oldest.clear();
-            ends.newest.clear();
-        }
-    }
-
-  private:
-    struct Ends {
-        explicit Ends(Arena& nodes) : oldest(nodes), newest(nodes) {}
-        OrderHeap<&Node::order_prev> oldest;
-        OrderHeap<&Node::order_next> newest;
-    };
-
     Ends& ends_of(NodeId id) { return ends_[history.kind(id)]; }
 
     OrderKey key_of(NodeId id) const {
@@ -82,6 +91,8 @@ class AdaptiveOrder {
 
     Arena& nodes_;
     std::vector<Ends> ends_;
+    NodeId victim_ = NONE;
+    uint64_t known_at_ = 0;
 };
 
 }  // namespace radixkv

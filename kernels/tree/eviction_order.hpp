@@ -69,7 +69,7 @@ class EvictionOrder {
     }
 
     // NONE: nothing is evictable.
-    NodeId victim() const {
+    NodeId victim() {
         if (adaptive_) return adaptive_->victim();
         NodeId oldest = nodes_[NONE].order_next;
         if (heap_.empty()) return oldest;

@@ -11,7 +11,7 @@ namespace radixkv {
 
 // A prefix that was cached, what was known of its last token, and for how many tokens it stands.
 struct Ghost {
-    PrefixHash hash;
+    PrefixHash hash = 0;
     uint64_t used = 0;
     uint32_t kind = 0;
     uint32_t tokens = 0;
@@ -94,7 +94,7 @@ class Ghosts {
 
     // With the seed of the table: nobody outside can choose prefixes that meet here.
     uint32_t short_hash(PrefixHash hash) const {
-        return table_.hash(hash.high, [&](uint32_t) { return hash.low; }, 1);
+        return table_.hash(NONE, [&](uint32_t) { return hash; }, 1);
     }
 
     EdgeTable table_;

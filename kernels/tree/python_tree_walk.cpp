@@ -87,9 +87,15 @@ nb::tuple PythonTree::counters() const {
 }
 
 void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
+    if (!tree_.history()) return;
     std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
-    std::memcpy(learnt.data(), history.data(), history.size());
-    if (tree_.history()) tree_.history()->load(learnt, nodes);
+    size_t size = sizeof(uint64_t) * learnt.size();
+    if (size) std::memcpy(learnt.data(), history.data(), size);
+    try {
+        tree_.history()->load(learnt, nodes);
+    } catch (const std::out_of_range&) {
+        raise(python().InvalidArgumentError, "this is no state of a tree");
+    }
 }
 
 void PythonTree::restore(nb::handle nodes, nb::tuple counters) {

@@ -127,23 +127,23 @@ void ReuseModel::save(std::vector<uint64_t>& out) const {
     }
 }
 
-const uint64_t* ReuseModel::load(const uint64_t* in) {
+void ReuseModel::load(SavedState& in) {
     clear();
-    turn_ = *in++;
-    learnt_ = *in++;
-    stale_at_ = *in++;
-    cells_.resize(*in++);
+    turn_ = in.next();
+    learnt_ = in.next();
+    stale_at_ = in.next();
+    cells_.resize(in.next(MAX_CELLS));
     for (Cell& cell : cells_) {
-        cell.first = *in++;
-        cell.span = *in++;
-        for (uint64_t& count : cell.waiting) count = *in++;
+        cell.first = in.next();
+        cell.span = in.next();
+        for (uint64_t& count : cell.waiting) count = in.next();
     }
+    if (cells_.empty() || cells_[0].first != 0) throw std::out_of_range("no first turn");
     for (auto* table : {&reused_, &given_up_, &worth_}) {
         for (ByAge& row : *table) {
-            for (uint64_t& count : row) count = *in++;
+            for (uint64_t& count : row) count = in.next();
         }
     }
-    return in;
 }
 
 }  // namespace radixkv

@@ -3,18 +3,38 @@
 #pragma once
 
 #include <array>
+#include <bit>
 #include <cstddef>
 #include <cstdint>
+#include <stdexcept>
 #include <vector>
 
 namespace radixkv {
+
+// A state that was saved, number by number; std::out_of_range where it is none.
+class SavedState {
+  public:
+    explicit SavedState(const std::vector<uint64_t>& numbers) : numbers_(numbers) {}
+
+    bool is_read() const { return at_ == numbers_.size(); }
+    uint64_t next() { return numbers_.at(at_++); }
+    uint64_t next(uint64_t below) {
+        if (uint64_t number = next(); number < below) return number;
+        throw std::out_of_range("a saved number is too large");
+    }
+
+  private:
+    const std::vector<uint64_t>& numbers_;
+    size_t at_ = 0;
+};
 
 // Tokens wait from one use to the next. This counts for each kind how many waited how long; ages
 // and turns are numbers of requests. Integers throughout, so that both cores agree to the last bit.
 class ReuseModel {
   public:
     static constexpr uint32_t KINDS = 8;
-    static constexpr uint32_t AGES = 64;
+    static constexpr uint32_t PARTS = 4;
+    static constexpr uint32_t AGES = 16 * PARTS;
 
     ReuseModel() { clear(); }
 
@@ -53,7 +73,7 @@ class ReuseModel {
 
     // The state as numbers, and back.
     void save(std::vector<uint64_t>& out) const;
-    const uint64_t* load(const uint64_t* in);
+    void load(SavedState& in);
 
     void clear();
 
@@ -64,7 +84,7 @@ class ReuseModel {
     // An 8B model's attention to so many tokens costs as much as the rest of it does for one.
     static constexpr uint64_t DEPTH_OF_DOUBLE_COST = 32768;
     static constexpr uint64_t ONE = 1 << 20;
-    static constexpr size_t MAX_SAME_SPAN = 4;
+    static constexpr size_t MAX_SAME_SPAN = PARTS;
     static constexpr size_t MAX_CELLS = (MAX_SAME_SPAN + 1) * 64;
 
     // The tokens that wait since some turns. Old turns share a cell: its span is at most a quarter
@@ -80,18 +100,20 @@ class ReuseModel {
     std::array<ByAge, KINDS> at_risk() const;
     static void learn(const ByAge& chance, ByAge& worth);
 
-    // Every age up to 4, then four groups for each doubling.
+    // Every age up to PARTS is a group of its own; then there are PARTS for each doubling.
     static uint32_t age_group(uint64_t age) {
-        if (age < 4) return age ? static_cast<uint32_t>(age) - 1 : 0;
-        uint32_t shift = 61 - static_cast<uint32_t>(__builtin_clzll(age));
-        uint64_t group = 4 * shift + (age >> shift) - 1;
+        if (age < PARTS) return age ? static_cast<uint32_t>(age) - 1 : 0;
+        uint32_t shift = static_cast<uint32_t>(std::bit_width(age / PARTS)) - 1;
+        uint64_t group = PARTS * shift + (age >> shift) - 1;
         return group < AGES ? static_cast<uint32_t>(group) : AGES - 1;
     }
     static uint64_t first_age(uint32_t group) {
-        return group < 3 ? group + 1 : uint64_t{(group - 3) % 4 + 4} << (group - 3) / 4;
+        if (group < PARTS) return group + 1;
+        uint32_t beyond = group + 1 - PARTS;
+        return uint64_t{PARTS + beyond % PARTS} << beyond / PARTS;
     }
     static uint64_t ages_in(uint32_t group) {
-        return group < 3 ? 1 : uint64_t{1} << (group - 3) / 4;
+        return group < PARTS ? 1 : uint64_t{1} << (group + 1 - PARTS) / PARTS;
     }
 
     uint64_t turn_, learnt_, stale_at_;

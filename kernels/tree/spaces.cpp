@@ -22,10 +22,7 @@ NodeId root_at(const nb::dict& by_key, const nb::object& key) {
     return NONE;
 }
 
-PrefixHash hash_of(nb::handle space) {
-    auto hash = nb::cast<uint64_t>(python().hash_space(space));
-    return {static_cast<uint32_t>(hash), static_cast<uint32_t>(hash >> 32)};
-}
+PrefixHash hash_of(nb::handle space) { return nb::cast<PrefixHash>(python().hash_space(space)); }
 
 }  // namespace
 
@@ -56,7 +53,7 @@ NodeId Spaces::find_or_add(nb::handle space) {
     NodeId root = find(space);
     if (root != NONE) return root;
     nb::object key = key_of(space);
-    root = tree_.add_root(tree_.history() ? hash_of(space) : PrefixHash{});
+    root = tree_.add_root(tree_.history() ? hash_of(space) : 0);
     by_root_[root] = {key, nb::borrow(space)};
     by_key_[key] = nb::int_(root);
     remember(space, root);

@@ -63,7 +63,7 @@ class Tree {
     }
 
     // `hash`: where the hashes of its prefixes begin, for the history.
-    NodeId add_root(PrefixHash hash = {});
+    NodeId add_root(PrefixHash hash = 0);
     void remove_root(NodeId root) { nodes_.remove(root); }
 
     // ---- looking ----

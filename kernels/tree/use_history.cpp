@@ -34,7 +34,7 @@ void UseHistory::add(NodeId id, bool is_early) {
         model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.turn() + is_early - ghost.used);
     }
     // Known by half: as good as used before.
-    seen_[id] = {hash, model_.turn(), came_back > 0 && 2 * came_back >= asked};
+    seen_[id] = {model_.turn(), came_back > 0 && 2 * came_back >= asked, hash};
     model_.add(model_.turn(), kind(id), node.length);
 }
 
@@ -43,12 +43,13 @@ void UseHistory::trim(NodeId id, uint32_t keep) {
     Seen& seen = seen_[id];
     uint32_t at = node.end(), to = node.start + keep;
     model_.remove(seen.used, kind(id), at - to);
-    while (at > to) {
-        if (at % ghost_every_ == 0) add_ghost({seen.hash, seen.used, kind(id), ghost_every_});
-        uint32_t next = std::max(to, (at - 1) / ghost_every_ * ghost_every_);
-        seen.hash = prefix_hash::take(seen.hash, node.tokens() + (next - node.start), at - next);
-        at = next;
+    // Where ghosts end, from the last one back.
+    for (uint32_t end = at / ghost_every_ * ghost_every_; end > to; end -= ghost_every_) {
+        seen.hash = prefix_hash::take(seen.hash, node.tokens() + (end - node.start), at - end);
+        add_ghost({seen.hash, seen.used, kind(id), ghost_every_});
+        at = end;
     }
+    seen.hash = prefix_hash::take(seen.hash, node.tokens() + keep, at - to);
 }
 
 // Without memory it is forgotten: an eviction is not left half done for a ghost.
@@ -82,25 +83,27 @@ std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
     for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].uses});
     model_.save(out);
     ghosts_.each([&](const Ghost& ghost) {
-        PrefixHash hash = ghost.hash;
-        out.insert(out.end(), {hash.low, hash.high, ghost.used, ghost.kind, ghost.tokens});
+        out.insert(out.end(), {ghost.hash, ghost.used, ghost.kind, ghost.tokens});
     });
     return out;
 }
 
 void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) {
-    const uint64_t* in = state.data();
-    ghost_every_ = static_cast<uint32_t>(*in++);
+    SavedState in(state);
+    auto small = [&] { return static_cast<uint32_t>(in.next(uint64_t{1} << 32)); };
+    ghost_every_ = std::max(small(), 1u);
     for (NodeId id : nodes) {
         const Node& node = nodes_[id];
         PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
-        seen_[id] = {hash, in[0], static_cast<uint32_t>(in[1])};
-        in += 2;
+        uint64_t used = in.next();
+        seen_[id] = {used, small(), hash};
     }
-    in = model_.load(in);
-    for (ghosts_.clear(); in != state.data() + state.size(); in += 5) {
-        PrefixHash hash{static_cast<uint32_t>(in[0]), static_cast<uint32_t>(in[1])};
-        ghosts_.add({hash, in[2], static_cast<uint32_t>(in[3]), static_cast<uint32_t>(in[4])});
+    model_.load(in);
+    for (ghosts_.clear(); !in.is_read();) {
+        PrefixHash hash = small();
+        uint64_t used = in.next();
+        auto kind = static_cast<uint32_t>(in.next(ReuseModel::KINDS));
+        ghosts_.add({hash, used, kind, small()});
     }
 }
 

@@ -17,9 +17,11 @@ class UseHistory {
   public:
     UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
         : nodes_(nodes),
-          most_ghosts_every_((prefix_hash::STRIDE + page_size - 1) / page_size * page_size),
+          most_ghosts_every_((MOST_GHOSTS_EVERY + page_size - 1) / page_size * page_size),
           ghost_every_(most_ghosts_every_),
           ghosts_(seed) {}
+
+    uint64_t turn() const { return model_.turn(); }
 
     // The turn of the node's last use.
     uint64_t used(NodeId id) const { return seen_[id].used; }
@@ -34,7 +36,7 @@ class UseHistory {
         if (seen_.size() < bound) seen_.resize(bound + bound / 2);
     }
 
-    void add_root(NodeId root, PrefixHash of_space) { seen_[root] = {of_space, 0, 0}; }
+    void add_root(NodeId root, PrefixHash of_space) { seen_[root] = {0, 0, of_space}; }
 
     void split(NodeId head, NodeId tail) {
         const Node& node = nodes_[head];
@@ -70,12 +72,13 @@ class UseHistory {
 
   private:
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
-    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 65536;
+    static constexpr uint32_t MOST_GHOSTS_EVERY = 128;
+    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 32768;
 
     struct Seen {
-        PrefixHash hash;  // of the path to its end
         uint64_t used = 0;
         uint32_t uses = 0;
+        PrefixHash hash = 0;  // of the path to its end
     };
 
     void use(NodeId id);

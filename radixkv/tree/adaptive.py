@@ -11,11 +11,11 @@ many of them were used then: the chance of a use at each age. Kinds of which lit
 what is known of all, and at first a guess by which older is worse, as under LRU.
 
 **Ghosts.** What is evicted is watched on: hashes of its prefixes, one at every 128th token (every
-256th from 131,072 cached tokens on, and so forth), with its kind and last use. A prompt that brings
+256th from 65,536 cached tokens on, and so forth), with its kind and last use. A prompt that brings
 such a prefix back counts as a use at that age, a hit that more room would have given; without it
 nobody could learn that what is evicted was worth keeping. A leaf of which a half was ghosts is of
 the kind used once. Ghosts stand for at most four times as many tokens as are cached, and go first
-in, first out: about two bytes a cached token, and never more than half a megabyte.
+in, first out: about two bytes a cached token, and never more than a quarter of a megabyte.
 
 **Worth.** From the chances follows, for a token of some kind and age, the best rate of hits a turn
 that keeping it can reach: expected uses until some later age at which one gives up, over the turns
@@ -42,11 +42,12 @@ from typing import NamedTuple
 
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.node import Node
-from radixkv.tree.prefix_hash import STRIDE, extend_hash, shorten_hash
+from radixkv.tree.prefix_hash import extend_hash, shorten_hash
 from radixkv.tree.reuse_model import ReuseModel
 
 _GHOST_TOKENS_PER_TOKEN = 4
-_SIZE_OF_MOST_GHOSTS = 65_536
+_MOST_GHOSTS_EVERY = 128
+_SIZE_OF_MOST_GHOSTS = 32_768
 
 
 class Ghost(NamedTuple):
@@ -67,7 +68,7 @@ class UseHistory:
         self.model = ReuseModel()
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # for which all of them stand
-        self._most_every = -(-STRIDE // page_size) * page_size
+        self._most_every = -(-_MOST_GHOSTS_EVERY // page_size) * page_size
         self._every = self._most_every  # tokens for which one more ghost stands
 
     def order_key(self, node: Node) -> tuple[int, int, int]:
@@ -157,4 +158,4 @@ class UseHistory:
 
 def hash_space(namespace: Namespace) -> int:
     """Where the hashes of a namespace's prefixes begin: ghosts of two are never mixed up."""
-    return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=4).digest(), "little")

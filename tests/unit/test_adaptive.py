@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, RadixTree
+from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
 from tests.trees import CORES
 
@@ -172,3 +173,17 @@ def test_both_cores_know_the_same_ghosts(rng, page_size):
 
 def test_it_is_one_of_the_policies():
     assert "adaptive" in POLICIES
+
+
+@pytest.mark.skipif("native" not in CORES, reason="the native core is not built here")
+@pytest.mark.parametrize("damage", [lambda b: b[:-8], lambda b: b[:80], lambda b: b"\xff" * len(b)])
+def test_a_damaged_state_is_refused(damage):
+    tree = RadixTree(policy="adaptive", core="native")
+    for prompt in prompts(range(10)):
+        tree.insert(prompt, prompt)
+        tree.evict(max(tree.total_size - 4 * SIZE, 0))
+    state = tree.__getstate__()
+    *counters, history = state["counters"]
+    state["counters"] = (*counters, damage(history))
+    with pytest.raises(InvalidArgumentError, match="no state of a tree"):
+        tree.__class__.__new__(tree.__class__).__setstate__(state)
