@@ -28,9 +28,7 @@ def lab_replay(
     prefill: PrefillOptions,
     references: Annotated[
         bool,
-        typer.Option(
-            help="For reference an infinite cache, and one that knows the future."
-        ),
+        typer.Option(help="For reference an infinite cache, and one that knows the future."),
     ] = True,
     as_json: Json = False,
 ) -> None:
