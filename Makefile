@@ -50,8 +50,9 @@ bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 bench-router: native  ## the router's index and decisions, beside a peer's
 	$(PY) -m bench.router
 
-bench-lab: native  ## the lab's hit rates against published ones, and its speed; needs RADIXKV_TRACES
+bench-lab: native  ## the lab's hit rates against published ones, its speed, orders of admission; needs RADIXKV_TRACES
 	$(PY) -m bench.lab
+	$(PY) -m bench.admission
 
 bench-adaptive: native  ## the adaptive policy against LRU, others, and one that knows the future; needs RADIXKV_TRACES
 	$(PY) -m bench.adaptive

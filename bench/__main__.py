@@ -10,7 +10,7 @@ import sys
 
 BENCHMARKS = (
     *("equality", "soak", "tree", "parts", "growth", "service", "agreement"),
-    *("lab", "adaptive", "curve", "router", "routing"),
+    *("lab", "admission", "adaptive", "curve", "router", "routing"),
 )
 
 

@@ -21,8 +21,8 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.alternatives import ALTERNATIVES
-from bench.lab import BLOCKS, find_traces, read
 from bench.report import RESULTS, save
+from bench.traces import BLOCKS, find_traces, read
 from radixkv import PrefixCache, RadixTree
 from radixkv.lab.clairvoyant import clairvoyant_hit_rate
 from radixkv.lab.curve import lru_curve
@@ -261,7 +261,7 @@ def main() -> None:
     for row in rows:
         row["gap_closed"] = gap_closed(row)
     report = {"seeds": "1 and 2, of the costs", "rates": rows, "costs": cost_rows, "short": short}
-    path = save("adaptive", "make bench-adaptive", report, arguments.out)
+    path = save("adaptive", report, arguments.out)
     with path.with_suffix(".txt").open("w", encoding="utf-8") as text:
         Console(file=text, width=190).print(*tables, sep="\n")
     Console(width=None if sys.stdout.isatty() else 190).print(*tables, *short, sep="\n")

@@ -56,8 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "disagreements": 0,
     }
     console.print(figures)
-    command = f"python -m bench.agreement --seconds {options.seconds:g} --seed {options.seed}"
-    save("agreement", command, figures, options.output)
+    save("agreement", figures, options.output)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,8 @@ from typing import Any, TypeAlias
 from rich.console import Console
 from rich.table import Table
 
-from bench.lab import BLOCKS, find_traces, read
 from bench.report import save
+from bench.traces import BLOCKS, find_traces, read
 from radixkv.capacity import CapacityEstimator
 from radixkv.lab.curve import lru_curve, sampled_curve
 from radixkv.lab.paths import find_paths
@@ -120,7 +120,7 @@ def main() -> None:
     lives = rows_of(arguments.traces, LIVE, live)
     samples = rows_of(arguments.traces, SAMPLED, sampled)
     report = {"seed": None, "live": lives, "sampled": samples}
-    path = save("curve", "make bench-curve", report, arguments.out)
+    path = save("curve", report, arguments.out)
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(live_table(lives), sampled_table(samples), path, sep="\n")
     if farthest(lives) > MOST_APART:

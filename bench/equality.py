@@ -12,7 +12,6 @@ import argparse
 import inspect
 import json
 import lzma
-import os
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,8 @@ from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, PreTrainedModel
 
-from bench.report import ROOT, save
+from bench.report import save
+from bench.traces import find_traces
 from radixkv.integrations.transformers import (
     Generation,
     Generator,
@@ -109,11 +109,6 @@ class Result:
     evicted_tokens: int
     retractions: int
     seconds: float
-
-
-def find_traces() -> Path:
-    """RADIXKV_TRACES, or shared/traces beside the project."""
-    return Path(os.environ.get("RADIXKV_TRACES") or ROOT.parent / "shared" / "traces")
 
 
 def distinct_prompts(tokenizer: Any, folder: Path, count: int) -> list[list[int]]:
@@ -293,7 +288,7 @@ def main() -> None:
         "smallest_margin": min(float(each.margins.min()) for each in alone),
         "results": [asdict(result) for result in results],
     }
-    save("equality", "python -m bench.equality", report, arguments.out)
+    save("equality", report, arguments.out)
     console.print(f"smallest margin of a token: {report['smallest_margin']:.1e}")
     if lines := problems(results):
         sys.exit("\n".join(lines))

@@ -208,7 +208,7 @@ def main() -> None:
     reached["bytes per token"] = large["bytes per token"]
     reached["bytes per branch"] = memory["bytes per branch"]
     figures = {"small": small, "large": large, "long key": long, "memory": memory}
-    save("growth", "make bench-growth", {"reached": reached, **figures}, args.out)
+    save("growth", {"reached": reached, **figures}, args.out)
     console = Console(width=100)
     console.print(table(small, large), {"long key (us)": long, "memory": memory})
     console.print(required_table(reached))

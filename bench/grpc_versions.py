@@ -82,8 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         middles = (statistics.median(each[k] for each in rounds) for k in rounds[0])
         table.add_row(version, *(f"{middle:,.0f}" for middle in middles))
     Console().print(table)
-    command = f"python -m bench.grpc_versions {' '.join(options.versions)}"
-    save("grpc_versions", command, {"samples": samples}, options.output)
+    save("grpc_versions", {"samples": samples}, options.output)
 
 
 if __name__ == "__main__":

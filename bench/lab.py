@@ -21,17 +21,14 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench.report import ROOT, save
-from radixkv.lab.reading import Reading, read_log
+from bench.report import save
+from bench.traces import BLOCKS, find_traces, read
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import in_order
-from radixkv.lab.store import StoredLog
 
 PAGE_SIZES = (1, 16, 64, 512)
 POINTS = 0.1  # a printed figure may be as far from ours
-BLOCKS = "mooncake_conversation"
 BLOCK_SIZE = 512
-TOKENIZER = "tokenizer_smollm2.json.xz"
 FAST_CAPACITIES = (819_200, 1_638_400, 3_276_800, 25_600_000, None)
 LIMIT_S = 60
 
@@ -61,11 +58,6 @@ class Checked:
         return abs(self.percent - self.published.percent) <= POINTS
 
 
-def find_traces() -> Path:
-    """RADIXKV_TRACES, or shared/traces beside the project."""
-    return Path(os.environ.get("RADIXKV_TRACES") or ROOT.parent / "shared" / "traces")
-
-
 def published(readme: str) -> Iterator[Published]:
     """Every figure of the tables."""
     for line in readme.splitlines():
@@ -92,11 +84,6 @@ def _of_blocks(line: str) -> Iterator[Published]:
     for blocks, percent in re.findall(r"(\d+) blocks ([\d.]+)%", line):
         capacity = int(blocks) * BLOCK_SIZE
         yield Published(BLOCKS, "file", capacity, BLOCK_SIZE, False, float(percent))
-
-
-def read(traces: Path, name: str) -> StoredLog:
-    """The trace of that name, tokenized."""
-    return read_log(traces / f"{name}.jsonl.xz", Reading(tokenizer=traces / TOKENIZER))
 
 
 def check(traces: Path, figure: Published) -> Checked:
@@ -192,7 +179,7 @@ def main() -> None:
     console.print(table(checked))
     figures = [asdict(each) for each in checked]
     report = {"seed": None, "speed": fast, "checked": figures}
-    path = save("lab", "python -m bench.lab", report, how.out)
+    path = save("lab", report, how.out)
     equal = sum(each.is_equal for each in checked)
     console.print(f"{equal} of {len(checked)} figures equal; {path}")
     if lines := problems(report, checked):

@@ -93,7 +93,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=RESULTS / "parts.json")
     args = parser.parse_args()
     found = measure(args.rounds)
-    save("parts", "python -m bench.parts", {"us": found}, args.out)
+    save("parts", {"us": found}, args.out)
     shown = Table("3,700 tokens, 3,500 of them cached", "us", title_justify="left")
     for name, value in found.items():
         shown.add_row(name[2:], f"{value:.2f}")

@@ -3,7 +3,9 @@
 import json
 import os
 import platform
+import shlex
 import subprocess
+import sys
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
@@ -28,13 +30,18 @@ def machine() -> dict[str, Any]:
     }
 
 
-def save(name: str, command: str, figures: dict[str, Any], path: Path | None = None) -> Path:
-    """Write `figures` and the command that gave them into bench/results/NAME.json; returns it."""
+def save(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
+    """Write `figures` and the command as it ran into bench/results/NAME.json; returns it."""
     path = path or RESULTS / f"{name}.json"
     path.parent.mkdir(parents=True, exist_ok=True)
-    report = {"command": command, **machine(), **figures}
+    report = {"command": command(), **machine(), **figures}
     path.write_text(json.dumps(report, indent=2) + "\n")
     return path
+
+
+def command() -> str:
+    """What this process was started with, as one would type it."""
+    return shlex.join(["python", *sys.orig_argv[1:]])
 
 
 def _model() -> str:

@@ -269,7 +269,7 @@ def main() -> None:
     figures = race(Fleet(args.workers, args.tokens), args)
     rows = judged(figures)
     report = [dict(zip(("what", "required", "reached", "enough"), r, strict=True)) for r in rows]
-    path = save("router", "make bench-router", {"required": report, **figures}, args.out)
+    path = save("router", {"required": report, **figures}, args.out)
     path.with_suffix(".txt").write_text(show(figures, rows))
 
 

@@ -17,7 +17,6 @@ the same total size. ideal: through one that forgets nothing.
 
 import argparse
 import heapq
-import os
 import sys
 from collections import deque
 from collections.abc import Iterator
@@ -30,7 +29,8 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import ROOT, save
+from bench.report import save
+from bench.traces import find_traces
 from radixkv import PrefixCache
 from radixkv.lab.reading import Reading, read_log
 from radixkv.lab.replay import Setting, replay
@@ -244,11 +244,6 @@ def table(cases: list[dict[str, Any]]) -> Table:
     return shown
 
 
-def find_traces() -> Path:
-    """RADIXKV_TRACES, or shared/traces beside the project."""
-    return Path(os.environ.get("RADIXKV_TRACES") or ROOT.parent / "shared" / "traces")
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description="what routing policies are worth")
     parser.add_argument("--workers", type=int, default=8)
@@ -263,9 +258,7 @@ def main() -> None:
     for case in (case for case in CASES if case.trace in args.traces):
         one = measure(case, args.folder, args.workers, args.policies)
         cases.append({**one, "required": judged(one)})
-    path = save(
-        "routing", "python -m bench.routing", {"workers": args.workers, "cases": cases}, args.out
-    )
+    path = save("routing", {"workers": args.workers, "cases": cases}, args.out)
     console = Console(width=140, record=True)
     console.print(table(cases))
     path.with_suffix(".txt").write_text(console.export_text())

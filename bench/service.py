@@ -260,8 +260,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     tokens = statistics.median(samples["batched"]) * BATCH * LENGTH / 1e6
     console.print(f"{tokens:.0f} M tokens/s in batches of {BATCH} prompts of {LENGTH:,}")
     figures = {"ratios": found, "m_tokens_s": tokens, "samples": samples}
-    command = f"python -m bench.service --rounds {options.rounds} --seconds {options.seconds:g}"
-    save("service", command, figures, options.output)
+    save("service", figures, options.output)
 
 
 if __name__ == "__main__":

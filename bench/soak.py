@@ -54,8 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = summary(options, counts, monotonic() - began)
     show(console, report)
     core = report["core"]
-    command = f"python -m bench.soak --seed {options.seed} --core {core}"
-    save(f"soak-{core}", command, report, options.output)
+    save(f"soak-{core}", report, options.output)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:

@@ -232,7 +232,7 @@ def main() -> None:
     samples = race(names, args.work.split(","), args.rounds, args.most_s)
     rows = ratios(samples)
     about["load after"] = os.getloadavg()
-    save("tree", "make bench-tree", {**about, "ratios": rows, "samples": samples}, args.out)
+    save("tree", {**about, "ratios": rows, "samples": samples}, args.out)
     console = Console(width=None if sys.stdout.isatty() else 200, record=True)
     console.print(f"$ make bench-tree\nload average {_loads(about)} on {os.cpu_count()} CPUs")
     console.print(*tables(samples), ratio_table(rows), sep="\n")

@@ -76,9 +76,10 @@ def rng() -> np.random.Generator:
 
 @pytest.fixture(scope="session")
 def traces() -> Path:
-    """The folder of request traces: RADIXKV_TRACES, or shared/traces beside the project."""
-    beside = Path(__file__).parents[2] / "shared" / "traces"
-    folder = Path(os.environ.get("RADIXKV_TRACES") or beside)
+    """The folder of request traces, as benchmarks find it."""
+    from bench.traces import find_traces
+
+    folder = find_traces()
     if not folder.is_dir():
         pytest.skip(f"no traces in {folder}; RADIXKV_TRACES names another folder")
     return folder

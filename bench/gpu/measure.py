@@ -77,7 +77,7 @@ def card() -> dict[str, Any]:
 def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
     """Into bench/results/gpu/NAME.json, with the card."""
     where = path or RESULTS / "gpu" / f"{name}.json"
-    return save(name, f"python -m bench.gpu.{name}", {**card(), **figures}, where)
+    return save(name, {**card(), **figures}, where)
 
 
 def _driver() -> str:

@@ -46,7 +46,7 @@ def main() -> None:
     for row in rows:
         print(f"{row['batch']:52} {row['us']}")
     path = RESULTS / "gpu" / "planning.json"
-    print(save("planning", "python -m bench.gpu.planning", {"rows": rows}, path))
+    print(save("planning", {"rows": rows}, path))
 
 
 if __name__ == "__main__":

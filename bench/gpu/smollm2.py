@@ -18,8 +18,9 @@ from typing import Any
 import numpy as np
 import torch
 
-from bench.equality import TRACES, find_traces
+from bench.equality import TRACES
 from bench.gpu.measure import save_figures
+from bench.traces import find_traces
 from radixkv.integrations.transformers import (
     Generation,
     Generator,

@@ -31,10 +31,13 @@ def lab_curve(
     as_json: Json = False,
 ) -> None:
     """Hit rates at every capacity, and the room it takes to come near an infinite cache."""
+    from radixkv.lab.curve import check_sampled
     from radixkv.lab.paths import find_paths
     from radixkv.lab.replay import Setting
 
     Setting(page_size, policy=policy)  # refuses what is none
+    if policy != "lru":
+        check_sampled(page_size)
     chosen = finite_capacities(sizes) if sizes else None
     _, requests = log.read()
     paths = find_paths(requests, page_size=page_size, outputs=outputs)

@@ -201,8 +201,12 @@ def numbers(words: str, option: str) -> list[int]:
 def _capacity(word: str) -> int | None:
     if word == "inf":
         return None
-    if not word.replace("_", "").isdecimal():
+    try:
+        number = int(word)
+    except ValueError:
+        number = -1
+    if number < 0:
         raise InvalidArgumentError(
             f"capacity {word!r} is no number of tokens; write 4096,65536,inf", capacity=word
         )
-    return int(word)
+    return number

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from radixkv.lab.replay import Replay, Setting
     from radixkv.lab.requests import RequestLog
 
-_LIMITS = {
+_REFERENCES = {
     "infinite_hit_rate": "an infinite cache",
     "clairvoyant_hit_rate": "one that knows the future",
 }
@@ -26,9 +26,9 @@ def lab_replay(
     log: LogOptions,
     cache: CacheOptions,
     prefill: PrefillOptions,
-    limits: Annotated[
+    references: Annotated[
         bool,
-        typer.Option(help="Beside it an infinite cache, and one that knows the future."),
+        typer.Option(help="For reference an infinite cache, and one that knows the future."),
     ] = True,
     as_json: Json = False,
 ) -> None:
@@ -44,8 +44,8 @@ def lab_replay(
         "by_session": answers.by_session(requests, found),
         "by_namespace": answers.by_namespace(found),
     }
-    if limits:
-        answer |= _limits(requests, setting, found)
+    if references:
+        answer |= _references(requests, setting, found)
     if shape is not None:
         answer["prefill"] = answers.saved_prefill(found, shape, prefill.tflops)
     if as_json:
@@ -54,7 +54,7 @@ def lab_replay(
         console().print(_tables(answer))
 
 
-def _limits(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[str, float]:
+def _references(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[str, float]:
     """What an infinite cache would have, and one of this size that knows the future."""
     from radixkv.lab.clairvoyant import clairvoyant_hit_rate
     from radixkv.lab.paths import find_paths
@@ -82,7 +82,7 @@ def _whole(answer: dict[str, Any]) -> Table:
     capacity = "all" if setting["capacity"] is None else f"{setting['capacity']:,} tokens"
     rows: list[tuple[str, Any]] = [
         ("hit rate", f"{answer['hit_rate']:.1%}"),
-        *((name, f"{answer[key]:.1%}") for key, name in _LIMITS.items() if key in answer),
+        *((name, f"{answer[key]:.1%}") for key, name in _REFERENCES.items() if key in answer),
         ("requests", answer["requests"]),
         ("of those with a hit", f"{answer['request_hit_rate']:.1%}"),
         ("prompt tokens", answer["prompt_tokens"]),
@@ -111,9 +111,8 @@ def _parts(title: str, parts: list[Any]) -> Table:
     table = Table("", title=title, title_justify="left")
     for column in ("requests", "prompt tokens", "computed", "hit rate", ""):
         table.add_column(column, justify="left" if not column else "right")
-    begun = parts[0].start_s if parts else None
     for part in parts:
-        since = "" if part.start_s is None else f", {part.start_s - begun:,.0f} s"
+        since = "" if part.start_s is None else f", {part.start_s:,.0f} s"
         table.add_row(
             part.name + since,
             f"{part.requests:,}",

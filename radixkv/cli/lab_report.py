@@ -1,5 +1,6 @@
 """`radixkv lab report`: one HTML file with all that the lab finds."""
 
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -42,7 +43,8 @@ def lab_report(
     from radixkv.lab.tokenizing import load_tokenizer
 
     setting, shape = cache.setting(), prefill.shape()
-    chosen = finite_capacities(sizes) if sizes else None
+    chosen = _sizes(sizes) if sizes else None
+    _check_writable(out)
     stored, requests = log.read()
     with bar("replaying", 0) as tell:
         found = study(
@@ -65,6 +67,26 @@ def lab_report(
         print_json({"report": str(out), **found.to_dict()})
     else:
         print(f"{out}: {found.found.hit_rate:.1%} of {requests.lengths.sum():,} prompt tokens")
+
+
+def _sizes(words: str) -> list[int]:
+    chosen = sorted({*finite_capacities(words)})
+    if not chosen[0]:
+        raise InvalidArgumentError(f"--capacities {words!r}: a report takes capacities above 0")
+    return chosen
+
+
+def _check_writable(path: Path) -> None:
+    """Told before the log is replayed, not after."""
+    if path.is_dir():
+        problem = "it is a folder"
+    elif not path.parent.is_dir():
+        problem = f"there is no folder {path.parent}"
+    elif not os.access(path if path.exists() else path.parent, os.W_OK):
+        problem = "it may not be written"
+    else:
+        return
+    raise InvalidArgumentError(f"--out {path}: {problem}", path=str(path))
 
 
 def _write(path: Path, page: str) -> None:

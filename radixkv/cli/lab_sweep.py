@@ -1,6 +1,7 @@
 """`radixkv lab sweep`: one log through many caches, side by side."""
 
 from dataclasses import dataclass
+from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -28,7 +29,8 @@ class SweepOptions:
         str,
         typer.Option(
             "--policies",
-            help="What is evicted first, apart by commas; clairvoyant: what is needed last.",
+            help="What is evicted first, apart by commas; clairvoyant: a reference that "
+            "evicts what is needed last.",
         ),
     ] = "lru"
     page_size: Annotated[
@@ -61,6 +63,18 @@ class SweepOptions:
             in_flight=self.in_flight,
         )
 
+    def references(self) -> list["Setting"]:
+        """Where to ask the one that knows the future. Raises InvalidArgumentError."""
+        from radixkv.lab.sweep import combinations
+
+        if CLAIRVOYANT not in names(self.policy):
+            return []
+        return combinations(
+            capacities=capacities(self.capacity),
+            page_sizes=numbers(self.page_size, "--page-sizes"),
+            outputs=self.outputs,
+        )
+
 
 @with_options
 def lab_sweep(
@@ -69,14 +83,13 @@ def lab_sweep(
     """Replay a log at many capacities, policies, page sizes and orders of admission."""
     from radixkv.lab.sweep import sweep
 
-    settings, queues = caches.settings(), caches.queues()
+    settings, queues, references = caches.settings(), caches.queues(), caches.references()
     _, requests = log.read()
     with bar("replaying", len(settings)) as tell:
         found = sweep(requests, settings, jobs=jobs, tell=tell)
     for answer, setting in zip(found, settings, strict=True):
         answer["admission"] = next(name for name, how in queues.items() if how == setting.admission)
-    if CLAIRVOYANT in names(caches.policy):
-        found += _knowing_the_future(requests, settings)
+    found += _knowing_the_future(requests, references)
     if as_json:
         print_json(found)
     else:
@@ -85,14 +98,14 @@ def lab_sweep(
 
 
 def _knowing_the_future(log: "RequestLog", settings: list["Setting"]) -> list[dict[str, Any]]:
-    """The reference at each page size and capacity, one request in flight."""
+    """The reference at each of these page sizes and capacities, one request in flight."""
     from radixkv.lab.clairvoyant import clairvoyant_hit_rate
     from radixkv.lab.paths import find_paths
 
     found = []
-    for page_size in dict.fromkeys(each.page_size for each in settings):
+    for page_size, alike in groupby(settings, lambda each: each.page_size):
         paths = find_paths(log, page_size=page_size, outputs=settings[0].outputs)
-        for capacity in dict.fromkeys(each.capacity for each in settings):
+        for capacity in (each.capacity for each in alike):
             most = sum(paths.lengths) if capacity is None else capacity
             setting = {"page_size": page_size, "capacity": capacity, "policy": CLAIRVOYANT}
             rate = clairvoyant_hit_rate(paths, most)

@@ -76,10 +76,10 @@ def _choose(queue: list[_Waiting], patience: int, probe: Probe) -> _Waiting:
     for each in queue:
         first_of_session.setdefault(each.request.session, each)
     candidates = first_of_session.values()
-    overdue = next((each for each in candidates if each.passed_over >= patience), None)
-    if overdue is not None:
-        return overdue
-    chosen = max(candidates, key=lambda each: probe(each.request.token_ids, each.request.namespace))
+    overdue = (each for each in candidates if each.passed_over >= patience)
+    chosen = next(overdue, None) or max(
+        candidates, key=lambda each: probe(each.request.token_ids, each.request.namespace)
+    )
     for each in candidates:
         each.passed_over += each.arrival < chosen.arrival
     return chosen

@@ -15,7 +15,11 @@ _SESSIONS = 10  # shown by name
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Some of the requests. hit_rate: tokens from the cache over prompt tokens, 0 to 1."""
+    """Some of the requests.
+
+    hit_rate: tokens from the cache over prompt tokens, 0 to 1. start_s: the time of the first of
+    them, in seconds from the earliest of the log; None where it has none.
+    """
 
     name: str
     requests: int
@@ -44,11 +48,12 @@ def summary(found: Replay) -> dict[str, Any]:
 
 
 def over_time(log: RequestLog, found: Replay) -> list[Part]:
-    """The replay in spans of equal numbers of requests; `start_s` where the log has times."""
+    """The replay in spans of equal numbers of requests."""
     places = np.arange(len(found.ids))
     spans = places * _SPANS // max(len(places), _SPANS)
     starts = np.searchsorted(spans, np.arange(spans.max(initial=-1) + 1))
-    times = log.times[found.arrivals[starts]]
+    earliest = np.fmin.reduce(log.times, initial=np.inf)
+    times = log.times[found.arrivals[starts]] - earliest
     names = [f"from request {start}" for start in starts.tolist()]
     known = [None if np.isnan(time) else float(time) for time in times]
     return _parts(found, spans, names, known)

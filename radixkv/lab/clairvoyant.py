@@ -1,8 +1,9 @@
 """A cache that knows the future: evict what is needed farthest in the future.
 
-No cache can do this; it shows what is left to win. Greedy: a run goes when it is a leaf and no
-other leaf is needed later, which need not be the best there is in a tree, where a long prompt may
-be worth less than the two short ones in its place.
+No cache can do this; it is a reference for what is left to win, neither the best there is nor a
+bound. Greedy: a run goes when it is a leaf and no other leaf is needed later, while a long prompt
+may be worth less than the two short ones in its place. And it takes requests in their order: one
+that admits them in another may have more.
 """
 
 from dataclasses import dataclass

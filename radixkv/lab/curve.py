@@ -143,12 +143,17 @@ def sampled_curve(paths: Paths, capacities: Sequence[int], policy: str) -> list[
     A cache is not made smaller than 8,192 tokens, or than it is, nor than a 64th. Raises
     InvalidArgumentError for paths of larger pages, and for what `Setting` refuses.
     """
-    if paths.page_size != 1:
-        raise InvalidArgumentError(
-            f"page_size is {paths.page_size}; a sampled curve takes 1", page_size=paths.page_size
-        )
+    check_sampled(paths.page_size)
     exact, logs = lru_curve(paths), _Shrunk(paths)
     return [_sample(logs, exact, capacity, policy) for capacity in capacities]
+
+
+def check_sampled(page_size: int) -> None:
+    """Raises InvalidArgumentError where a sampled curve cannot be had."""
+    if page_size != 1:
+        raise InvalidArgumentError(
+            f"page_size is {page_size}; a sampled curve takes 1", page_size=page_size
+        )
 
 
 def _sample(logs: "_Shrunk", exact: Curve, capacity: int, policy: str) -> Sampled:

@@ -6,22 +6,20 @@ A prompt of n tokens, from its first token to its last, each span with its cause
              ^ cached_len     ^ seen: the longest prefix that was ever shown to the cache
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from typing import TypeAlias
 
 import numpy as np
 
 from radixkv.lab.admission import in_admission_order
 from radixkv.lab.history import Evictions, History
+from radixkv.lab.progress import Tell
 from radixkv.lab.replay import Engine, Setting
 from radixkv.lab.requests import Request, RequestLog
 from radixkv.memory.pages import round_down
 from radixkv.tree import DEFAULT
 from radixkv.tree.tokens import Int32Array
 
-Tell: TypeAlias = Callable[[int], object]
 NEAR = 32  # misses that part from one prefix within so many tokens are alike
 
 CAUSES = {

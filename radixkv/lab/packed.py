@@ -2,14 +2,16 @@
 
 import gzip
 import lzma
+import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.lab.progress import Tell
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
 _BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -20,9 +22,7 @@ def read_packed(path: Path) -> bytes:
     return b"".join(line for _, line in read_lines(path))
 
 
-def read_lines(
-    path: Path, tell: Callable[[int], object] | None = None
-) -> Iterator[tuple[int, bytes]]:
+def read_lines(path: Path, tell: Tell | None = None) -> Iterator[tuple[int, bytes]]:
     """The lines and their numbers, from 1; `tell` hears how many bytes of the file were read.
 
     Raises InvalidLogError for what cannot be opened and, after the lines before it, for what cannot
@@ -73,9 +73,14 @@ def zstd() -> Any:
 
 
 def write_packed(path: Path, lines: Iterable[bytes]) -> None:
-    """Write the lines, packed as the name ends (.xz, .gz, .zst). Raises InvalidArgumentError."""
+    """Write the lines, packed as the name ends (.xz, .gz, .zst).
+
+    What the file held stays until all of them are written. Raises InvalidArgumentError,
+    BackendUnavailableError.
+    """
+    pack = _packer(path.suffix)
     try:
-        with path.open("wb") as file, _packed(path.suffix, file) as packed:
+        with _in_place_of(path) as file, pack(file) as packed:
             packed.writelines(lines)
     except OSError as error:
         raise InvalidArgumentError(
@@ -83,9 +88,30 @@ def write_packed(path: Path, lines: Iterable[bytes]) -> None:
         ) from error
 
 
-def _packed(suffix: str, file: BinaryIO) -> IO[bytes]:
+@contextmanager
+def _in_place_of(path: Path) -> Iterator[BinaryIO]:
+    """A file that takes the place of `path` when all is written, and is gone where it is not."""
+    if path.exists() and not path.is_file():  # a pipe or a device stays what it is
+        with path.open("wb") as file:
+            yield file
+        return
+    path = path.resolve()  # and so does a link
+    partial = path.with_name(f".{path.name}.{os.getpid()}")
+    try:
+        with partial.open("wb") as file:
+            yield file
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
+
+
+def _packer(suffix: str) -> Callable[[BinaryIO], IO[bytes]]:
     if suffix == ".xz":
-        return lzma.open(file, "wb")
-    if suffix == ".gz":
-        return cast(IO[bytes], gzip.open(file, "wb"))
-    return cast(IO[bytes], zstd().open(file, "wb")) if suffix == ".zst" else file
+        return lambda file: lzma.open(file, "wb")
+    if suffix == ".gz":  # without a name and a time, so that the same lines make the same file
+        return lambda file: cast(IO[bytes], gzip.GzipFile("", "wb", fileobj=file, mtime=0))
+    if suffix == ".zst":
+        module = zstd()
+        return lambda file: cast(IO[bytes], module.open(file, "wb"))
+    return lambda file: file

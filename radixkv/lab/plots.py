@@ -10,13 +10,16 @@ import numpy as np
 from radixkv.errors import BackendUnavailableError
 from radixkv.lab import answers
 from radixkv.lab.admission import ADMISSIONS
+from radixkv.lab.curve import Curve
 from radixkv.lab.study import PAGE_SIZES, Study
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Told apart by people who see colours otherwise, too (Okabe and Ito).
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#777777")
+# Told apart by people who see colours otherwise, too (Okabe and Ito). One for each policy.
+COLOURS = (
+    "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
+)  # fmt: skip
 _STYLE: Any = {
     "svg.fonttype": "none",
     "svg.hashsalt": "radixkv",
@@ -94,12 +97,17 @@ def _by_policy(axes: "Axes", study: Study) -> None:
     known = np.array([*study.clairvoyant.items()])
     axes.plot(known[:, 0], 100 * known[:, 1], "--", color="#777777", linewidth=1.2,
               label="knows the future")  # fmt: skip
-    between = np.geomspace(study.capacities[0], study.capacities[-1], 200)
-    exact = [100 * study.curve.hit_rate(int(capacity)) for capacity in between]
-    lru = COLOURS[study.policies.index("lru")] if "lru" in study.policies else "#333333"
-    axes.plot(between, exact, color=lru, linewidth=1.5)
+    if study.curve is not None:
+        _between_points(axes, study, study.curve)
     lines = {policy: study.by_capacity(policy=policy) for policy in study.policies}
     _over_capacity(axes, study, lines)
+
+
+def _between_points(axes: "Axes", study: Study, curve: Curve) -> None:
+    between = np.geomspace(study.capacities[0], study.capacities[-1], 200)
+    exact = [100 * curve.hit_rate(int(capacity)) for capacity in between]
+    lru = dict(zip(study.policies, COLOURS, strict=False)).get("lru", "#333333")
+    axes.plot(between, exact, color=lru, linewidth=1.5)
 
 
 def _by_admission(axes: "Axes", study: Study) -> None:
@@ -113,8 +121,8 @@ def _over_capacity(axes: "Axes", study: Study, lines: dict[str, list[float]]) ->
     axes.annotate("infinite", (study.capacities[0], ideal), (0, 3), color="#555555",
                   textcoords="offset points", fontsize=9)  # fmt: skip
     for colour, (name, rates) in zip(COLOURS * 9, lines.items(), strict=False):
-        # What lies between points is known of LRU alone, and drawn where it is known.
-        style = "o" if name == "lru" else "o-"
+        # Points of LRU are not joined where what lies between them is drawn.
+        style = "o" if name == "lru" and study.curve is not None else "o-"
         axes.plot(
             study.capacities, 100 * np.array(rates), style, color=colour, markersize=4, label=name
         )

@@ -13,14 +13,15 @@ import numpy as np
 from radixkv.errors import InvalidArgumentError, InvalidLogError
 from radixkv.lab.chat import CHATML, find_template, renderer
 from radixkv.lab.fields import FieldError, Row
+from radixkv.lab.progress import Tell
 from radixkv.lab.records import BLOCK_SIZE, Names, Parse, Record, Run, Tokens, detect, parser
-from radixkv.lab.rows import Rows, Tell
+from radixkv.lab.rows import Rows
 from radixkv.lab.store import WHOLE_SEGMENT, About, StoredLog, Writer, is_stored, open_stored
 from radixkv.lab.tokenizing import Tokenizer, load_tokenizer
 from radixkv.tree.tokens import Int32Array
 
 FORMATS = ("text", "ids", "chat", "blocks", "lengths")
-VERSION = 2  # of what is kept; a new one reads every log again
+VERSION = 3  # of what is kept; a new one reads every log again
 _BLOCK_SIZES = {"blocks": BLOCK_SIZE, "lengths": WHOLE_SEGMENT}
 _LOOKED_AT = 100  # rows to tell the format by
 _BATCH_CHARACTERS, _BATCH_REQUESTS = 4_000_000, 4096
@@ -106,12 +107,14 @@ class _Conversion:
         self._rows, self._tokenizer = rows, tokenizer
         self._names, self._template = Names(how.session, how.namespace), template
         self._format, self._numbers = how.format, dict[Hashable, int]()
+        self._block_size = 1
 
     def write(self, folder: Path) -> StoredLog:
         rows = iter(self._rows)
         first = [*islice(rows, _LOOKED_AT)]
         format = self._format or self._detect(first)
         self._check_tokenizer(format)
+        self._block_size = _BLOCK_SIZES.get(format, 1)
         parse = parser(format, self._names, renderer(self._template))
         writer = Writer(folder)
         try:
@@ -174,9 +177,9 @@ class _Conversion:
         return values, len(values)
 
     def _numbered(self, run: Run) -> Int32Array:
-        """Small numbers for the values of a log; without values, one that nothing else has."""
-        numbers = self._numbers
-        values: Sequence[Hashable] = run.values or [object()]
+        """Small numbers for the values of a log; without values, some that nothing else has."""
+        numbers, num_blocks = self._numbers, -(-run.length // self._block_size)
+        values: Sequence[Hashable] = run.values or [object() for _ in range(num_blocks)]
         return np.array([numbers.setdefault(each, len(numbers)) for each in values], np.int32)
 
     def _about(self, format: str, writer: Writer) -> About:
@@ -187,7 +190,7 @@ class _Conversion:
             )
         return About(
             format=format,
-            block_size=_BLOCK_SIZES.get(format, 1),
+            block_size=self._block_size,
             pads_last_block=format == "blocks",
             skipped=rows.skipped,
             first_bad=tuple(rows.first_bad),

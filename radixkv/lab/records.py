@@ -30,7 +30,7 @@ _SESSION = ("session", "session_id", "conversation_id", "chat_id")
 class Run(NamedTuple):
     """Tokens in short: each of `values` stands for a whole block, up to `length` tokens in all.
 
-    values: hashable numbers of any size, equal where the tokens are.
+    values: numbers of any size, equal where the tokens are; none: like no others.
     """
 
     values: list[int]

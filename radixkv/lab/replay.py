@@ -2,9 +2,7 @@
 
 import time
 from collections import deque
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
 
 import numpy as np
 
@@ -12,12 +10,12 @@ from radixkv import PrefixCache
 from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.admission import ADMISSIONS, Admission, in_admission_order
+from radixkv.lab.progress import Tell
 from radixkv.lab.requests import Indices, Request, RequestLog
 from radixkv.memory.pages import round_up
 from radixkv.request import Request as Running
 from radixkv.tree import POLICIES, Namespace
 
-Tell: TypeAlias = Callable[[int], object]
 MOST_SLOTS = 2**31 - 1
 
 

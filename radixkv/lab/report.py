@@ -67,6 +67,7 @@ def _values(study: Study) -> dict[str, Any]:
         "findings": [
             each for each in study.findings if each.tokens >= _WORTH_TELLING * (prompt - cached)
         ],
+        "is_exact": study.curve is not None,
         "waiting": patient.waiting,
         "patience": patient.patience,
     }

@@ -2,7 +2,7 @@
 
 import csv
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import chain
 from pathlib import Path
 from typing import TypeAlias
@@ -10,10 +10,10 @@ from typing import TypeAlias
 from radixkv.errors import InvalidLogError
 from radixkv.lab.fields import FieldError, Row
 from radixkv.lab.packed import read_lines
+from radixkv.lab.progress import Tell
 from radixkv.lab.records import LENGTH_COLUMNS
 
 Line: TypeAlias = tuple[int, bytes]
-Tell: TypeAlias = Callable[[int], object]
 _SHOWN_BAD = 5
 _BOM = b"\xef\xbb\xbf"
 

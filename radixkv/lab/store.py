@@ -184,8 +184,13 @@ class Writer:
         (self._partial / "about.json").write_text(json.dumps(kept), "utf-8")
         try:
             self._partial.rename(self._folder)
-        except OSError:  # someone else wrote the same meanwhile
-            shutil.rmtree(self._partial)
+        except OSError as error:
+            if not is_stored(self._folder):
+                raise InvalidLogError(
+                    f"{self._folder} cannot be kept there: {error.strerror}; remove it",
+                    path=str(self._folder),
+                ) from error
+            shutil.rmtree(self._partial)  # someone else wrote the same meanwhile
         return open_stored(self._folder)
 
     def abandon(self) -> None:

@@ -1,10 +1,10 @@
 """Everything that a report shows of one log: replays side by side, causes and findings."""
 
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from typing import Any, TypeAlias
+from typing import Any
 
+from radixkv.arguments import at_least
 from radixkv.lab import answers
 from radixkv.lab.admission import ADMISSIONS
 from radixkv.lab.clairvoyant import clairvoyant_hit_rate
@@ -13,12 +13,12 @@ from radixkv.lab.explain import Explanation, explain
 from radixkv.lab.findings import Finding, findings
 from radixkv.lab.paths import find_paths
 from radixkv.lab.prefill import ModelShape
+from radixkv.lab.progress import Tell
 from radixkv.lab.replay import Replay, Setting, replay
 from radixkv.lab.requests import RequestLog
 from radixkv.lab.sweep import capacities_up_to, sweep
 from radixkv.lab.tokenizing import Tokenizer
 
-Tell: TypeAlias = Callable[[int], object]
 PAGE_SIZES = (1, 16, 64, 512)
 _CAPACITIES = 9
 
@@ -27,9 +27,10 @@ _CAPACITIES = 9
 class Study:
     """`rates` has the hit rate of every setting that was replayed.
 
-    found: the replay at the setting in question; ideal: the same with an infinite cache. curve,
-    clairvoyant: of LRU at every capacity, and of a cache that knows the future at `capacities` and
-    between them; both with one request in flight.
+    found: the replay at the setting in question; ideal: the same with an infinite cache. curve: of
+    LRU at every capacity; None where the setting has more in flight or another order of admission
+    than it is right for. clairvoyant: the reference at `capacities` and between them, with one
+    request in flight and in order of arrival, whatever the setting has.
     """
 
     log: RequestLog
@@ -40,7 +41,7 @@ class Study:
     policies: list[str]
     explained: Explanation
     findings: list[Finding]
-    curve: Curve
+    curve: Curve | None
     clairvoyant: dict[int, float]
     prefill: dict[str, Any] | None
 
@@ -92,9 +93,11 @@ def study(
 ) -> Study:
     """Replays the log at the setting and around it.
 
-    capacities: None: nine, up to what an infinite cache holds. tell: hears how many replays of the
-    sweep are done.
+    capacities: of 1 or more; None: nine, up to what an infinite cache holds. tell: hears how many
+    replays of the sweep are done.
     """
+    if capacities:
+        at_least(1, capacity=min(capacities))
     ideal = replay(log, replace(setting, capacity=None))
     found = ideal if setting.capacity is None else replay(log, setting)
     paths = find_paths(log, page_size=setting.page_size, outputs=setting.outputs)
@@ -112,10 +115,15 @@ def study(
         policies=policies,
         explained=explained,
         findings=findings(log, explained, tokenizer),
-        curve=lru_curve(paths),
+        curve=lru_curve(paths) if _is_one_by_one(setting) else None,
         clairvoyant={each: clairvoyant_hit_rate(paths, each) for each in _denser(chosen)},
         prefill=answers.saved_prefill(found, shape, tflops) if shape else None,
     )
+
+
+def _is_one_by_one(setting: Setting) -> bool:
+    """Whether requests are served as `Paths` has them: one after another, as they arrive."""
+    return setting.in_flight == setting.admission.waiting == 1
 
 
 def _denser(capacities: list[int]) -> list[int]:

@@ -1,20 +1,19 @@
 """The same log through many caches, some at a time."""
 
 import os
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from itertools import product
 from multiprocessing import get_context
-from typing import Any, TypeAlias
+from typing import Any
 
 import numpy as np
 
 from radixkv.lab.admission import Admission
 from radixkv.lab.answers import summary
+from radixkv.lab.progress import Tell
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import RequestLog
-
-Tell: TypeAlias = Callable[[int], object]
 
 
 def combinations(

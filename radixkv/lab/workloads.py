@@ -41,7 +41,7 @@ class Turn:
 Session: TypeAlias = Iterator[Turn]
 
 
-class Writer:
+class Author:
     """Draws texts; the same seed draws the same."""
 
     def __init__(self, seed: int) -> None:
@@ -61,14 +61,14 @@ class Writer:
         return texts[self.rng.choice(len(texts), p=weights / weights.sum())]
 
 
-def chat(writer: Writer) -> Iterator[Session]:
-    systems = writer.texts(4, 600)
+def chat(author: Author) -> Iterator[Session]:
+    systems = author.texts(4, 600)
 
     def session() -> Session:
-        dialogue = writer.favourite(systems)
-        for _ in range(writer.rng.geometric(0.25)):
-            dialogue = np.concatenate([dialogue, writer.text(60)])
-            answer = writer.text(180)
+        dialogue = author.favourite(systems)
+        for _ in range(author.rng.geometric(0.25)):
+            dialogue = np.concatenate([dialogue, author.text(60)])
+            answer = author.text(180)
             yield Turn(dialogue, answer)
             dialogue = np.concatenate([dialogue, answer])
 
@@ -76,28 +76,28 @@ def chat(writer: Writer) -> Iterator[Session]:
         yield session()
 
 
-def few_shot(writer: Writer) -> Iterator[Session]:
-    tasks = writer.texts(20, 1200)
+def few_shot(author: Author) -> Iterator[Session]:
+    tasks = author.texts(20, 1200)
 
     def session() -> Session:
-        examples = writer.favourite(tasks)
+        examples = author.favourite(tasks)
         for _ in range(50):
-            yield Turn(np.concatenate([examples, writer.text(70)]), writer.text(100))
+            yield Turn(np.concatenate([examples, author.text(70)]), author.text(100))
 
     while True:
         yield session()
 
 
-def agents(writer: Writer) -> Iterator[Session]:
-    instructions, tools = writer.text(400), writer.texts(12, 90)
+def agents(author: Author) -> Iterator[Session]:
+    instructions, tools = author.text(400), author.texts(12, 90)
 
     def session(number: int) -> Session:
-        listed = tools if number % 4 else [tools[at] for at in writer.rng.permutation(len(tools))]
-        history = np.concatenate([instructions, *listed, writer.text(150)])
-        for _ in range(writer.rng.integers(5, 25)):
-            step = writer.text(90)
+        listed = tools if number % 4 else [tools[at] for at in author.rng.permutation(len(tools))]
+        history = np.concatenate([instructions, *listed, author.text(150)])
+        for _ in range(author.rng.integers(5, 25)):
+            step = author.text(90)
             yield Turn(history, step)
-            history = np.concatenate([history, step, writer.text(350)])
+            history = np.concatenate([history, step, author.text(350)])
 
     number = 0
     while True:
@@ -105,15 +105,15 @@ def agents(writer: Writer) -> Iterator[Session]:
         number += 1
 
 
-def tree_search(writer: Writer) -> Iterator[Session]:
-    instructions = writer.text(300)
+def tree_search(author: Author) -> Iterator[Session]:
+    instructions = author.text(300)
 
     def session() -> Session:
-        level = [np.concatenate([instructions, writer.text(120)])]
+        level = [np.concatenate([instructions, author.text(120)])]
         for _ in range(4):
             grown = []
             for prompt in level:
-                thoughts = writer.texts(3, 60)
+                thoughts = author.texts(3, 60)
                 yield Turn(prompt, thoughts[0])
                 grown += [np.concatenate([prompt, thought]) for thought in thoughts]
             level = grown[:: max(1, len(grown) // 5)]  # the best ones
@@ -122,18 +122,18 @@ def tree_search(writer: Writer) -> Iterator[Session]:
         yield session()
 
 
-def retrieval(writer: Writer) -> Iterator[Session]:
-    instructions, documents = writer.text(200), writer.texts(300, 350)
+def retrieval(author: Author) -> Iterator[Session]:
+    instructions, documents = author.text(200), author.texts(300, 350)
 
     def session() -> Session:
-        found = [writer.favourite(documents) for _ in range(4)]
-        yield Turn(np.concatenate([instructions, *found, writer.text(40)]), writer.text(150))
+        found = [author.favourite(documents) for _ in range(4)]
+        yield Turn(np.concatenate([instructions, *found, author.text(40)]), author.text(150))
 
     while True:
         yield session()
 
 
-WORKLOADS: dict[str, Callable[[Writer], Iterator[Session]]] = {
+WORKLOADS: dict[str, Callable[[Author], Iterator[Session]]] = {
     "chat": chat,
     "few-shot": few_shot,
     "agents": agents,
@@ -153,8 +153,8 @@ def generate(name: str, *, requests: int, seed: int = 0) -> ListedLog:
             f"workload is {name!r}; it takes one of {', '.join(WORKLOADS)}", workload=name
         )
     at_least(1, requests=requests)
-    writer = Writer(at_least(0, seed=seed))
-    drawn = sorted(_timed(WORKLOADS[name](writer), writer, requests), key=lambda turn: turn[0])
+    author = Author(at_least(0, seed=seed))
+    drawn = sorted(_timed(WORKLOADS[name](author), author, requests), key=lambda turn: turn[0])
     counts: dict[str, int] = {}
     made = []
     for id, (ts, session, turn) in enumerate(drawn):
@@ -169,15 +169,15 @@ def save(log: ListedLog, path: Path) -> None:
 
 
 def _timed(
-    sessions: Iterator[Session], writer: Writer, requests: int
+    sessions: Iterator[Session], author: Author, requests: int
 ) -> Iterator[tuple[float, str, Turn]]:
     left, start = requests, 0.0
     for number, session in enumerate(sessions):
-        start += writer.rng.exponential(1 / _SESSIONS_A_SECOND)
+        start += author.rng.exponential(1 / _SESSIONS_A_SECOND)
         ts = start
         for turn in session:
             yield round(ts, 3), f"session {number}", turn
-            ts += writer.rng.exponential(_SECONDS_A_TURN)
+            ts += author.rng.exponential(_SECONDS_A_TURN)
             left -= 1
             if not left:
                 return

@@ -78,11 +78,22 @@ def test_replay_for_people(lab):
         assert expected in shown
 
 
+def test_replay_of_a_log_where_the_first_request_has_no_time(lab, log):
+    log.write_text("\n".join(json.dumps({"prompt": "ab"} | each) for each in ({}, {"ts": 5})))
+    shown = lab("replay")
+    assert shown.exit_code == 0, shown.output
+    assert "from request 1, 0 s" in shown.stdout
+
+
+def test_replay_counts_seconds_from_the_first_request_of_all(lab):
+    assert [part["start_s"] for part in answer(lab("replay", "--json"))["over_time"]] == [1, 0, 2]
+
+
 def test_replay_without_what_takes_memory_for_the_whole_log(lab):
-    found = answer(lab("replay", "--capacity", 8, "--no-limits", "--json"))
+    found = answer(lab("replay", "--capacity", 8, "--no-references", "--json"))
     assert "infinite_hit_rate" not in found
     assert "clairvoyant_hit_rate" not in found
-    assert "knows the future" not in lab("replay", "--capacity", 8, "--no-limits").stdout
+    assert "knows the future" not in lab("replay", "--capacity", 8, "--no-references").stdout
 
 
 def test_outputs(lab):
@@ -118,6 +129,19 @@ def test_sweep_beside_one_that_knows_the_future(lab):
     assert rates["clairvoyant", None] == rates["lru", None] == 12 / 28
 
 
+def test_sweep_of_one_that_knows_the_future_alone(lab):
+    found = answer(
+        lab("sweep", "--capacities", "8,inf", "--policies", "clairvoyant", "--page-sizes", "1,2",
+            "--json")
+    )  # fmt: skip
+    assert [(each["setting"]["page_size"], each["setting"]["capacity"]) for each in found] == [
+        (1, 8), (1, None), (2, 8), (2, None)
+    ]  # fmt: skip
+    assert found[1]["hit_rate"] == 12 / 28
+    told = lab("sweep", "--policies", "clairvoyant", "--page-sizes", "0")
+    assert (told.exit_code, "page_size is 0" in told.stderr) == (2, True)
+
+
 def test_curve(lab):
     found = answer(lab("curve", "--capacities", "4,8,100", "--json"))
     assert [point["capacity"] for point in found["points"]] == [4, 8, 100]
@@ -135,6 +159,13 @@ def test_curve_of_another_policy(lab):
         answer(lab("replay", "--policy", "fifo", "--capacity", "8", "--json"))["hit_rate"]
     )
     assert (found["points"][0]["sampled"], found["points"][0]["error"]) == (1, 0)
+
+
+def test_a_curve_of_another_policy_and_larger_pages_is_refused_unread(lab, log):
+    log.unlink()
+    told = lab("curve", "--policy", "lfu", "--page-size", 16)
+    assert told.exit_code == 2
+    assert "page_size is 16; a sampled curve takes 1" in told.stderr
 
 
 def test_curve_for_people(lab):
@@ -203,7 +234,11 @@ def test_a_wrong_option_is_told_in_one_line(lab, options, message):
     assert message in told.stderr
 
 
-@pytest.mark.parametrize("wrong", [["--capacities", "4k"], ["--page-sizes", "1,x"]])
+@pytest.mark.parametrize(
+    "wrong",
+    [["--capacities", "4k"], ["--capacities", "1__0"], ["--capacities", "-8"],
+     ["--capacities", ""], ["--page-sizes", "1,x"]],
+)  # fmt: skip
 def test_a_list_that_is_none(lab, wrong):
     told = lab("sweep", *wrong)
     assert told.exit_code == 2

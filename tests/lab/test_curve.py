@@ -131,7 +131,7 @@ def test_the_clairvoyant_evicts_what_is_needed_last():
     assert clairvoyant_hit_rate(paths, 3) * 12 == 2
 
 
-def test_no_policy_does_better(log):
+def test_no_policy_does_better_on_this_log(log):
     paths = find_paths(log)
     for capacity in CAPACITIES:
         best = clairvoyant_hit_rate(paths, capacity)

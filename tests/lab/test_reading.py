@@ -92,6 +92,16 @@ def test_blocks(write):
     assert not set(first.outputs[0].tolist()) & set(first.token_ids.tolist())
 
 
+def test_an_output_longer_than_a_block(write):
+    row = {"input_length": 3, "output_length": 1500, "hash_ids": [4]}
+    log = read_log(write(row, row))
+    first, second = (request.outputs[0].tolist() for request in log)
+    assert log.output_lengths.tolist() == [len(first), len(second)] == [1500, 1500]
+    # Nothing is known of it but its length: no block of it is like another.
+    assert len(set(first)) == len(set(second)) == 3
+    assert len({*first, *second, *log[0].token_ids.tolist()}) == 7
+
+
 def test_a_block_shorter_than_a_block(write):
     log = read_log(
         write({"input_length": 3, "hash_ids": [4]}, {"input_length": 5, "hash_ids": [4]})
@@ -360,6 +370,26 @@ def test_a_log_that_cannot_be_read_leaves_nothing_behind(write, tmp_path, monkey
     with pytest.raises(InvalidLogError):
         read_log(write(*ROWS, b"{"), BYTES)
     assert [*reading.cache_folder().iterdir()] == []
+
+
+def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
+    path = write({"prompt": "a"}, {"prompt": "b"})
+    inner = []
+    # The other one reads it whole while the first is reading.
+    log = read_log(path, BYTES, tell=lambda _: inner or inner.append(read_log(path, BYTES)))
+    assert (log.folder, len(log)) == (inner[0].folder, 2)
+    assert [*reading.cache_folder().iterdir()] == [log.folder]
+
+
+def test_a_log_that_cannot_be_kept_is_told(write, tmp_path, monkeypatch):
+    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
+    path = write({"prompt": "a"})
+    folder = read_log(path, BYTES).folder
+    (folder / "about.json").unlink()
+    with pytest.raises(InvalidLogError, match=rf"{folder} cannot be kept there: .*; remove it"):
+        read_log(path, BYTES)
+    assert [*reading.cache_folder().iterdir()] == [folder]
 
 
 def test_a_damaged_copy_is_told(write, tmp_path, monkeypatch):

@@ -6,7 +6,7 @@ import pytest
 
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.admission import Admission
+from radixkv.lab.admission import Admission, in_admission_order
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import ListedLog
 from tests.lab.conftest import ask
@@ -92,6 +92,26 @@ def test_no_one_is_passed_over_more_often_than_patience_allows():
     log = ask("aaaa", "bbbb", "aaax", "aaay", "aaaz")
     order = replay(log, Setting(admission=Admission(waiting=5, patience=2))).ids
     assert order.tolist() == [0, 2, 3, 1, 4]
+
+
+@pytest.mark.parametrize("patience", [0, 1, 3])
+def test_whatever_is_cached_no_one_is_passed_over_more_often(rng, patience):
+    sessions = "".join(rng.choice(list("abcdef"), 300))
+    log = ask(*["x"] * 300, sessions=sessions)
+    how = Admission(waiting=20, patience=patience)
+    order = [at for at, _ in in_admission_order(log, how, lambda *_: int(rng.integers(9)))]
+    assert max(passed_over(order, sessions, how.waiting).values()) == patience
+
+
+def passed_over(order, sessions, waiting):
+    """How often a later one was admitted while each was the first of its session in the queue."""
+    counts = dict.fromkeys(order, 0)
+    for done, chosen in enumerate(order):
+        queue = sorted({*range(min(len(order), done + waiting))} - {*order[:done]})
+        first_of_session = {sessions[each]: each for each in reversed(queue)}
+        for each in first_of_session.values():
+            counts[each] += each < chosen
+    return counts
 
 
 def test_a_session_keeps_its_order_in_the_queue():

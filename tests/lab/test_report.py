@@ -9,13 +9,18 @@ import pytest
 from typer.testing import CliRunner
 
 from radixkv.cli import app
+from radixkv.errors import InvalidArgumentError
+from radixkv.lab.admission import ADMISSIONS
 from radixkv.lab.explain import explain
+from radixkv.lab.plots import COLOURS, plots
 from radixkv.lab.prefill import SHAPES
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.report import render
+from radixkv.lab.requests import ListedLog
 from radixkv.lab.study import PAGE_SIZES, study
 from radixkv.lab.tokenizing import ByteTokenizer
 from radixkv.lab.workloads import generate
+from radixkv.tree import POLICIES
 from tests.lab.conftest import ask
 
 
@@ -130,6 +135,43 @@ def test_the_command(tmp_path):
     assert answer["capacities"] == [32, 64]
     assert set(answer["hit_rates_by_admission"]) == {"arrival", "longest-match"}
     assert "log.jsonl" in Page(out.read_text()).text
-    told = CliRunner().invoke(app, [*how, "--out", str(tmp_path)])
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (["--out", "{}"], "--out {}: it is a folder"),
+        (["--out", "{}/none/report.html"], "--out {}/none/report.html: there is no folder"),
+        (["--capacities", "0,64"], "--capacities '0,64': a report takes capacities above 0"),
+    ],
+)
+def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path, wrong, message):
+    options = [each.format(tmp_path) for each in wrong]
+    told = CliRunner().invoke(app, ["lab", "report", str(tmp_path / "no log"), *options])
     assert told.exit_code == 2
-    assert "--out" in told.stderr
+    assert message.format(tmp_path) in told.stderr
+
+
+def test_every_policy_has_a_colour_of_its_own(log):
+    assert len({*COLOURS}) == len(COLOURS) >= len(POLICIES)
+    policies = ["fifo", *(each for each in POLICIES if each not in ("lru", "fifo")), "lru"]
+    few = ListedLog(log[:6])
+    found = study(few, Setting(policy="fifo"), policies=policies, capacities=[500], jobs=1)
+    assert COLOURS[len(POLICIES) - 1].lower() in plots(found)["capacity"]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [{}, {"in_flight": 2}, {"admission": ADMISSIONS["longest-match"]}],
+)
+def test_lru_is_drawn_between_its_points_only_where_it_is_known(log, other):
+    found = study(log, Setting(**other), policies=[], capacities=[4_000, 20_000], jobs=1)
+    page = render(found, name="n", about="", command="c")
+    assert (found.curve is None) == bool(other)
+    assert ("LRU is drawn exactly" in page) == (not other)
+    assert "a reference and no bound" in page
+
+
+def test_a_study_takes_capacities_that_can_be_drawn(log):
+    with pytest.raises(InvalidArgumentError, match="capacity is 0"):
+        study(log, Setting(), policies=[], capacities=[64, 0])

@@ -1,9 +1,14 @@
 """Made-up workloads share what their structure says, and nothing else."""
 
+import os
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.lab.packed import read_packed, write_packed
 from radixkv.lab.reading import read_log
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.workloads import WORKLOADS, generate, save
@@ -91,3 +96,51 @@ def test_what_cannot_be_made(wrong, message):
 def test_where_nothing_can_be_written(tmp_path):
     with pytest.raises(InvalidArgumentError, match="cannot be written"):
         save(generate("chat", requests=1), tmp_path / "none" / "log.jsonl")
+
+
+def lines(*whole):
+    """These, and then what goes wrong."""
+    yield from whole
+    raise InvalidArgumentError("no more")
+
+
+@pytest.mark.parametrize("suffix", ["", ".xz", ".gz", ".zst"])
+def test_what_was_there_stays_until_all_is_written(tmp_path, suffix):
+    path = tmp_path / f"log.jsonl{suffix}"
+    write_packed(path, [b"old"])
+    with pytest.raises(InvalidArgumentError, match="no more"):
+        write_packed(path, lines(b"new"))
+    assert read_packed(path) == b"old"
+    write_packed(path, [b"new"])
+    assert read_packed(path) == b"new"
+    assert [*tmp_path.iterdir()] == [path]
+
+
+def test_what_was_there_stays_where_the_packer_is_missing(tmp_path, monkeypatch):
+    path = tmp_path / "log.jsonl.zst"
+    write_packed(path, [b"old"])
+    with monkeypatch.context() as patch:
+        for name in ("compression.zstd", "backports.zstd"):
+            patch.setitem(sys.modules, name, None)
+        with pytest.raises(BackendUnavailableError, match=r"needs backports\.zstd"):
+            write_packed(path, [b"new"])
+    assert read_packed(path) == b"old"
+
+
+def test_a_pipe_stays_a_pipe(tmp_path):
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    reader = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    for where in (path, Path("/dev/fd", str(reader))):  # as /dev/stdout is one
+        write_packed(where, [b"new"])
+        assert os.read(reader, 9) == b"new"
+    os.close(reader)
+    assert path.is_fifo()
+
+
+def test_a_link_stays_a_link(tmp_path):
+    path, link = tmp_path / "log", tmp_path / "link"
+    path.touch()
+    link.symlink_to(path)
+    write_packed(link, [b"new"])
+    assert (link.is_symlink(), path.read_bytes()) == (True, b"new")
