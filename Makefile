@@ -80,7 +80,7 @@ TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) 
   $(addprefix tests/router/test_,holdings_machine.py scale.py index.py)
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out
-# measures resident memory, which is mostly the sanitizer's here.
+# measures resident memory, which is mostly the sanitizer's here, or is about the Python core.
 native-asan: .venv/.deps  ## the tests of the native cores, built with ASan and UBSan; leaks are errors
 	.venv/bin/cmake -S kernels -B build/asan -G Ninja -DCMAKE_MAKE_PROGRAM=$(CURDIR)/.venv/bin/ninja \
 	  -DCMAKE_BUILD_TYPE=None -DPython_EXECUTABLE=$(CURDIR)/$(PY) \
@@ -91,7 +91,7 @@ native-asan: .venv/.deps  ## the tests of the native cores, built with ASan and 
 	  UBSAN_OPTIONS=print_stacktrace=1 PYTHONMALLOC=malloc \
 	  HYPOTHESIS_PROFILE=dev OMP_NUM_THREADS=1 \
 	  $(PY) -m tests.differential.sanitized build/asan -q -p no:cacheprovider \
-	  -k 'not takes_no_memory' $(TREE_TESTS)
+	  -k 'not takes_no_memory and not python' $(TREE_TESTS)
 
 FUZZ_S ?= 60
 FUZZ_CXX ?= clang++
