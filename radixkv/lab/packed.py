@@ -4,12 +4,13 @@ import gzip
 import lzma
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.lab.files import replacing
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
 _BROKEN = (EOFError, OSError, lzma.LZMAError, zlib.error)
@@ -75,7 +76,7 @@ def zstd() -> Any:
 def write_packed(path: Path, lines: Iterable[bytes]) -> None:
     """Write the lines, packed as the name ends (.xz, .gz, .zst). Raises InvalidArgumentError."""
     try:
-        with path.open("wb") as file, _packed(path.suffix, file) as packed:
+        with replacing(path) as file, _packed(path.suffix, file) as packed:
             packed.writelines(lines)
     except OSError as error:
         raise InvalidArgumentError(
@@ -83,9 +84,9 @@ def write_packed(path: Path, lines: Iterable[bytes]) -> None:
         ) from error
 
 
-def _packed(suffix: str, file: BinaryIO) -> IO[bytes]:
+def _packed(suffix: str, file: BinaryIO) -> AbstractContextManager[IO[bytes]]:
     if suffix == ".xz":
         return lzma.open(file, "wb")
     if suffix == ".gz":
         return cast(IO[bytes], gzip.open(file, "wb"))
-    return cast(IO[bytes], zstd().open(file, "wb")) if suffix == ".zst" else file
+    return cast(IO[bytes], zstd().open(file, "wb")) if suffix == ".zst" else nullcontext(file)
