@@ -68,7 +68,7 @@ def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
 
 
 def _told(at: int, found: "Finding", computed: int, width: int) -> Text:
-    from radixkv.lab.findings import on_one_line
+    from radixkv.lab.visible import on_one_line
 
     before = "   …" + on_one_line(found.before)[-min(_BEFORE, width // 3) :] + _MARK
     room = width - len(before) - 1

@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
+from rich.markup import escape
 
 from radixkv.cli.show import Json, console, pairs, print_json
 
@@ -35,4 +36,4 @@ def lab_generate(
     if as_json:
         print_json(answer)
     else:
-        console().print(pairs(out.name, [*answer.items()][1:]))
+        console().print(pairs(escape(out.name), [*answer.items()][1:]))

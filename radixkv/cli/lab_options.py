@@ -155,12 +155,13 @@ def with_options(command: Callable[..., None]) -> Callable[..., None]:
 def bar(title: str, total: int) -> Iterator[Callable[[int], object]]:
     """A progress bar on a terminal's standard error; nothing elsewhere."""
     from rich.console import Console
+    from rich.markup import escape
     from rich.progress import Progress
 
     with Progress(
         console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
     ) as progress:
-        task = progress.add_task(title, total=total or None)
+        task = progress.add_task(escape(title), total=total or None)
         yield lambda done: progress.update(task, completed=done)
 
 
@@ -179,9 +180,13 @@ def capacities(words: str) -> list[int | None]:
 
 def finite_capacities(words: str) -> list[int]:
     """Those of `capacities` that are numbers, one at least. Raises InvalidArgumentError."""
+    from radixkv.lab.replay import Setting
+
     found = [each for each in capacities(words) if each is not None]
     if not found:
         raise InvalidArgumentError(f"--capacities {words!r} has no number of tokens")
+    for each in found:
+        Setting(capacity=each)  # refuses what is none
     return found
 
 

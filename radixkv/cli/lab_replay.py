@@ -6,7 +6,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.console import Group
+from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from radixkv.cli.lab_options import CacheOptions, LogOptions, PrefillOptions, run, with_options
 from radixkv.cli.show import Json, console, pairs, print_json
@@ -104,17 +106,19 @@ def _whole(answer: dict[str, Any]) -> Table:
         ("policy", setting["policy"]),
         ("keeps", capacity),
     ]
-    return pairs(Path(log["file"]).name, rows)
+    return pairs(escape(Path(log["file"]).name), rows)
 
 
 def _parts(title: str, parts: list[Any]) -> Table:
+    from radixkv.lab.visible import on_one_line
+
     table = Table("", title=title, title_justify="left")
     for column in ("requests", "prompt tokens", "computed", "hit rate", ""):
         table.add_column(column, justify="left" if not column else "right")
     for part in parts:
         since = "" if part.start_s is None else f", {part.start_s:,.0f} s"
         table.add_row(
-            part.name + since,
+            Text(on_one_line(part.name) + since),
             f"{part.requests:,}",
             f"{part.prompt_tokens:,}",
             f"{part.prompt_tokens - part.cached_tokens:,}",

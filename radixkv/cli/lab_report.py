@@ -42,6 +42,8 @@ def lab_report(
     from radixkv.lab.study import study
     from radixkv.lab.tokenizing import load_tokenizer
 
+    if out.exists() and log.file.exists() and out.samefile(log.file):
+        raise InvalidArgumentError(f"--out {out} is the log itself", path=str(out))
     setting, shape = cache.setting(), prefill.shape()
     chosen = _sizes(sizes) if sizes else None
     _check_writable(out)
@@ -90,7 +92,10 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, page: str) -> None:
+    from radixkv.lab.files import replacing
+
     try:
-        path.write_text(page, "utf-8")
+        with replacing(path) as file:
+            file.write(page.encode())
     except OSError as error:
         raise InvalidArgumentError(f"--out {path}: {error.strerror}", path=str(path)) from error

@@ -5,6 +5,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.markup import escape
 from rich.table import Table
 
 from radixkv.cli.lab_options import Jobs, LogOptions, bar, capacities, names, numbers, with_options
@@ -93,7 +94,9 @@ def lab_sweep(
     if as_json:
         print_json(found)
     else:
-        title = f"hit rates of {log.file.name}, {log.order} order, {len(requests):,} requests"
+        title = (
+            f"hit rates of {escape(log.file.name)}, {log.order} order, {len(requests):,} requests"
+        )
         console().print(title, _table(found), sep="\n")
 
 

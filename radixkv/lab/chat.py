@@ -10,6 +10,7 @@ from radixkv.errors import BackendUnavailableError, InvalidArgumentError
 from radixkv.lab import fields
 from radixkv.lab.fields import FieldError, Row
 from radixkv.lab.records import chat_of
+from radixkv.lab.visible import on_one_line
 
 # What stands in for a template where the model brings none: ChatML, tools as a system message.
 CHATML = """\
@@ -34,7 +35,7 @@ def renderer(template: str) -> Callable[[Row], str]:
         chat = chat_of(row)
         messages = [_message(at, each) for at, each in enumerate(_list_of(chat, "messages"))]
         # Templates that write today's date get the request's, so that a log reads the same always.
-        moment = datetime.fromtimestamp(fields.seconds(row, _time_of(row)) or 0, UTC)
+        moment = _moment(row)
         try:
             text: str = compiled.render(
                 messages=messages,
@@ -45,24 +46,43 @@ def renderer(template: str) -> Callable[[Row], str]:
                 eos_token="",
             )
         except Exception as error:  # a template may raise anything
-            raise FieldError("messages", f"messages: the chat template says: {error}") from None
+            problem = f"messages: the chat template says: {on_one_line(str(error))}"
+            raise FieldError("messages", problem) from None
         return text
 
     return render
 
 
 def find_template(tokenizer: str | Path | None) -> str | None:
-    """The chat template beside a tokenizer file, or None."""
+    """The chat template beside a tokenizer file, or None. Raises InvalidArgumentError."""
     if tokenizer is None:
         return None
     path = Path(tokenizer)
     folder = path if path.is_dir() else path.parent
-    alone = folder / "chat_template.jinja"
+    alone, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
     if alone.is_file():
-        return alone.read_text("utf-8")
-    config = folder / "tokenizer_config.json"
-    found = json.loads(config.read_text("utf-8")).get("chat_template") if config.is_file() else None
+        return read_template(alone)
+    found = _config(config).get("chat_template") if config.is_file() else None
     return found if isinstance(found, str) else None
+
+
+def read_template(path: Path) -> str:
+    """The text of a file. Raises InvalidArgumentError."""
+    try:
+        return path.read_text("utf-8")
+    except (OSError, ValueError) as error:
+        raise InvalidArgumentError(f"chat template {path}: {error}", path=str(path)) from error
+
+
+def _config(path: Path) -> dict[str, Any]:
+    try:
+        found = json.loads(path.read_text("utf-8"))
+        problem = f"it is a {type(found).__name__}"
+    except (OSError, ValueError, RecursionError) as error:
+        found, problem = None, str(error)
+    if not isinstance(found, dict):
+        raise InvalidArgumentError(f"{path} is no JSON object: {problem}", path=str(path))
+    return found
 
 
 def _compile(template: str) -> Any:
@@ -93,8 +113,13 @@ def _raise(message: str) -> None:
     raise ValueError(message)
 
 
-def _time_of(row: Row) -> str | None:
-    return fields.first_of(row, "ts", "timestamp", "created", "created_at")
+def _moment(row: Row) -> datetime:
+    path = fields.first_of(row, "ts", "timestamp", "created", "created_at")
+    try:
+        return datetime.fromtimestamp(fields.seconds(row, path) or 0, UTC)
+    except (ValueError, OverflowError, OSError):
+        value = fields.find(row, path or "")
+        fields.wrong(path or "", value, "seconds since 1970, up to the year 9999")
 
 
 def _list_of(chat: Row, name: str) -> list[Any]:

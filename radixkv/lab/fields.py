@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeAlias
 
@@ -111,22 +112,24 @@ def wrong(path: str, value: Any, right: str) -> NoReturn:
 
 
 def _as_seconds(value: Any) -> float | None:
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, bool):
+        return None
+    with suppress(TypeError, ValueError, OverflowError):
         return float(value)
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        pass
     try:
         moment = datetime.fromisoformat(value)
-    except (TypeError, ValueError):
+        return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+    except (TypeError, ValueError, OverflowError):
         return None
-    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
 
 
 def _as_ids(path: str, value: Any) -> Int32Array:
     if not isinstance(value, list):
         wrong(path, value, "a list of token ids")
+    # NumPy would take truth values among ints as 0 and 1.
+    if bool in map(type, value):
+        at = [*map(type, value)].index(bool)
+        wrong(f"{path}[{at}]", value[at], "a token id")
     try:
         return as_token_ids(value, path)
     except InvalidTokensError as error:

@@ -4,7 +4,6 @@ import re
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from itertools import islice
 from statistics import median
 
 import numpy as np
@@ -62,15 +61,7 @@ def findings(
     for miss in explained.misses:
         groups[teller.kind(miss)].append(miss)
     biggest = sorted(groups.values(), key=lambda misses: -sum(miss.tokens for miss in misses))
-    return [teller.tell(misses) for misses in islice(biggest, most)]
-
-
-def on_one_line(text: str) -> str:
-    """
-    >>> on_one_line("a\\n\\tb")
-    'a⏎⇥b'
-    """
-    return text.replace("\n", "⏎").replace("\t", "⇥")
+    return [teller.tell(misses) for misses in biggest[:most]]
 
 
 class _Teller:

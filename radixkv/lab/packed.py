@@ -2,15 +2,15 @@
 
 import gzip
 import lzma
-import os
 import zlib
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.lab.files import replacing
 from radixkv.lab.progress import Tell
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
@@ -80,7 +80,7 @@ def write_packed(path: Path, lines: Iterable[bytes]) -> None:
     """
     pack = _packer(path.suffix)
     try:
-        with _in_place_of(path) as file, pack(file) as packed:
+        with replacing(path) as file, pack(file) as packed:
             packed.writelines(lines)
     except OSError as error:
         raise InvalidArgumentError(
@@ -88,25 +88,7 @@ def write_packed(path: Path, lines: Iterable[bytes]) -> None:
         ) from error
 
 
-@contextmanager
-def _in_place_of(path: Path) -> Iterator[BinaryIO]:
-    """A file that takes the place of `path` when all is written, and is gone where it is not."""
-    if path.exists() and not path.is_file():  # a pipe or a device stays what it is
-        with path.open("wb") as file:
-            yield file
-        return
-    path = path.resolve()  # and so does a link
-    partial = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        with partial.open("wb") as file:
-            yield file
-        partial.replace(path)
-    except BaseException:
-        partial.unlink(missing_ok=True)
-        raise
-
-
-def _packer(suffix: str) -> Callable[[BinaryIO], IO[bytes]]:
+def _packer(suffix: str) -> Callable[[BinaryIO], AbstractContextManager[IO[bytes]]]:
     if suffix == ".xz":
         return lambda file: lzma.open(file, "wb")
     if suffix == ".gz":  # without a name and a time, so that the same lines make the same file
@@ -114,4 +96,4 @@ def _packer(suffix: str) -> Callable[[BinaryIO], IO[bytes]]:
     if suffix == ".zst":
         module = zstd()
         return lambda file: cast(IO[bytes], module.open(file, "wb"))
-    return lambda file: file
+    return nullcontext

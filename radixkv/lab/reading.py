@@ -4,6 +4,7 @@ import hashlib
 import json
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from itertools import chain, islice
 from pathlib import Path
@@ -11,12 +12,12 @@ from pathlib import Path
 import numpy as np
 
 from radixkv.errors import InvalidArgumentError, InvalidLogError
-from radixkv.lab.chat import CHATML, find_template, renderer
+from radixkv.lab.chat import CHATML, find_template, read_template, renderer
 from radixkv.lab.fields import FieldError, Row
 from radixkv.lab.progress import Tell
 from radixkv.lab.records import BLOCK_SIZE, Names, Parse, Record, Run, Tokens, detect, parser
 from radixkv.lab.rows import Rows
-from radixkv.lab.store import WHOLE_SEGMENT, About, StoredLog, Writer, is_stored, open_stored
+from radixkv.lab.store import WHOLE_SEGMENT, About, StoredLog, Writer, open_stored
 from radixkv.lab.tokenizing import Tokenizer, load_tokenizer
 from radixkv.tree.tokens import Int32Array
 
@@ -66,10 +67,16 @@ def read_log(
     tokenizer = load_tokenizer(how.tokenizer) if how.tokenizer is not None else None
     template = _template(how)
     folder = cache_folder() / _key(path, how, tokenizer, template)
-    if is_stored(folder):
+    with suppress(InvalidLogError):  # not there yet, or damaged
         return open_stored(folder)
     rows = Rows(path, skip_bad=how.skip_bad, tell=tell)
-    return _Conversion(rows, how, tokenizer, template).write(folder)
+    try:
+        return _Conversion(rows, how, tokenizer, template).write(folder)
+    except OSError as error:
+        raise InvalidArgumentError(
+            f"{folder.parent} cannot be written: {error.strerror}; RADIXKV_CACHE_DIR names another",
+            path=str(folder.parent),
+        ) from error
 
 
 def cache_folder() -> Path:
@@ -90,12 +97,9 @@ def _key(path: Path, how: Reading, tokenizer: Tokenizer | None, template: str) -
 
 
 def _template(how: Reading) -> str:
-    if how.chat_template is None:
-        return find_template(how.tokenizer) or CHATML
-    try:
-        return how.chat_template.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"chat template {how.chat_template}: {error}") from error
+    if how.chat_template is not None:
+        return read_template(how.chat_template)
+    return find_template(how.tokenizer) or CHATML
 
 
 class _Conversion:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from radixkv import PrefixCache
-from radixkv.arguments import at_least
+from radixkv.arguments import at_least, between
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.admission import ADMISSIONS, Admission, in_admission_order
 from radixkv.lab.progress import Tell
@@ -37,10 +37,10 @@ class Setting:
     core: str | None = None
 
     def __post_init__(self) -> None:
-        at_least(1, page_size=self.page_size)
+        between(1, MOST_SLOTS, page_size=self.page_size)
         at_least(1, in_flight=self.in_flight)
         if self.capacity is not None:
-            at_least(0, capacity=self.capacity)
+            between(0, MOST_SLOTS, capacity=self.capacity)
         if self.policy not in POLICIES:
             raise InvalidArgumentError(
                 f"policy is {self.policy!r}; it takes one of {', '.join(POLICIES)}",
@@ -113,13 +113,13 @@ class Engine:
         page_size = setting.page_size
         totals = log.lengths + log.max_padding + (log.output_lengths if setting.outputs else 0)
         longest = round_up(int(totals.max(initial=1)), page_size)
-        if setting.capacity is None:
-            num_slots = int((totals + page_size).sum())
-        else:
-            num_slots = setting.capacity + setting.in_flight * longest
+        in_flight = min(setting.in_flight, max(1, len(log)))
+        num_slots = int((totals + page_size).sum())
+        if setting.capacity is not None:
+            num_slots = min(num_slots, setting.capacity + in_flight * longest)
         self.cache = PrefixCache(
-            _checked(round_up(max(num_slots, longest), page_size)),
-            max_requests=setting.in_flight,
+            _checked(round_up(max(num_slots, longest), page_size), setting),
+            max_requests=in_flight,
             max_context_len=longest,
             page_size=page_size,
             policy=setting.policy,
@@ -161,10 +161,13 @@ class Engine:
         self.cache.finish(admitted)
 
 
-def _checked(num_slots: int) -> int:
+def _checked(num_slots: int, setting: Setting) -> int:
     if num_slots > MOST_SLOTS:
+        capacity = "a capacity" if setting.capacity is None else "a smaller capacity"
         raise InvalidArgumentError(
-            f"{num_slots:,} tokens are more than a pool holds ({MOST_SLOTS:,}); give a capacity",
+            f"{num_slots:,} tokens are more than a pool holds ({MOST_SLOTS:,}); give {capacity}"
+            + ", fewer requests in flight" * (setting.in_flight > 1)
+            + f" or a smaller page size than {setting.page_size:,}" * (setting.page_size > 1),
             num_slots=num_slots,
         )
     return num_slots

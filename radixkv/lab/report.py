@@ -7,9 +7,9 @@ import radixkv
 from radixkv.errors import BackendUnavailableError
 from radixkv.lab.admission import ADMISSIONS
 from radixkv.lab.explain import CAUSES
-from radixkv.lab.findings import on_one_line
 from radixkv.lab.plots import plots, tokens
 from radixkv.lab.study import PAGE_SIZES, Study
+from radixkv.lab.visible import on_one_line
 
 _WORTH_TELLING = 0.001  # of the computed tokens
 TEMPLATE = Path(__file__).with_name("report.html.jinja")

@@ -10,10 +10,9 @@ stands for `block_size` tokens, but for the last, which ends with the segment.
 """
 
 import json
-import shutil
-import tempfile
 from array import array
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from zipfile import BadZipFile
@@ -22,12 +21,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidLogError
+from radixkv.lab.files import PartialFolder, remove, sync
 from radixkv.lab.requests import Request, RequestLog
 from radixkv.tree import DEFAULT, Namespace
 from radixkv.tree.tokens import Int32Array
 
 WHOLE_SEGMENT = 2**31 - 1  # a block size: one value stands for all of a segment
 _COLUMNS = ("sessions", "turns", "namespaces", "first_segment", "lengths", "ends")
+_DAMAGES = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, BadZipFile)
 
 
 @dataclass(slots=True)
@@ -66,11 +67,12 @@ class StoredLog(RequestLog):
         self.about = About(**kept["about"])
         self.session_names: list[str | None] = kept["sessions"]
         self.namespaces = [DEFAULT, *(Namespace(salt=salt) for salt in kept["namespaces"])]
-        with np.load(folder / "index.npz") as index:
+        with (folder / "index.npz").open("rb") as file, np.load(file) as index:
             self.sessions, self.turns = index["sessions"], index["turns"]
             self.times, self._namespaces = index["times"], index["namespaces"]
             self._first_segment, self._lengths = index["first_segment"], index["lengths"]
             self._ends = index["ends"]
+        self._check_sizes()
         self.lengths = self._lengths[self._first_segment[:-1]]
         self.output_lengths = self._first_outputs()
         self.max_padding = self.about.block_size - 1 if self.about.pads_last_block else 0
@@ -113,6 +115,23 @@ class StoredLog(RequestLog):
         padded = np.append(self._lengths, 0)
         return np.where(first < ends, padded[first], 0)
 
+    def _check_sizes(self) -> None:
+        """Raises ValueError for files that do not belong together."""
+        num_requests, num_segments = len(self._first_segment) - 1, int(self._first_segment[-1])
+        sizes = {
+            *map(len, (self.sessions, self.turns, self.times, self._namespaces)),
+            num_requests,
+        }
+        if len(sizes) > 1 or {len(self._lengths), len(self._ends)} != {num_segments}:
+            raise ValueError("index.npz is of two minds")
+        if self.sessions.max(initial=0) >= len(self.session_names):
+            raise ValueError("about.json has too few sessions")
+        if self._namespaces.max(initial=0) >= len(self.namespaces):
+            raise ValueError("about.json has too few namespaces")
+        size, expected = (self.folder / "values.i32").stat().st_size, 4 * int(self._ends[-1])
+        if size != expected:
+            raise ValueError(f"values.i32 has {size:,} bytes of {expected:,}")
+
     def _map(self) -> None:
         path = self.folder / "values.i32"
         is_empty = not path.stat().st_size
@@ -128,10 +147,8 @@ class Writer:
     """Collects requests in a folder beside `folder`, and makes it `folder` when all are there."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        self._partial = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
-        self._values = (self._partial / "values.i32").open("wb")
+        self._folder, self._partial = folder, PartialFolder(folder)
+        self._values = (self._partial.path / "values.i32").open("wb")
         self._num_values = 0
         self._sessions: dict[str, int] = {}
         self._session_names: list[str | None] = []
@@ -173,30 +190,41 @@ class Writer:
 
     def finish(self, about: About) -> StoredLog:
         """All are there."""
+        sync(self._values)
         self._values.close()
         arrays = {name: np.array(column) for name, column in self._columns.items()}
-        np.savez(self._partial / "index.npz", allow_pickle=False, times=self._times, **arrays)
+        with (self._partial.path / "index.npz").open("wb") as file:
+            np.savez(file, allow_pickle=False, times=self._times, **arrays)
+            sync(file)
         kept = {
             "about": asdict(about),
             "sessions": self._session_names,
             "namespaces": [*self._namespaces],
         }
-        (self._partial / "about.json").write_text(json.dumps(kept), "utf-8")
-        try:
-            self._partial.rename(self._folder)
-        except OSError as error:
-            if not is_stored(self._folder):
-                raise InvalidLogError(
-                    f"{self._folder} cannot be kept there: {error.strerror}; remove it",
-                    path=str(self._folder),
-                ) from error
-            shutil.rmtree(self._partial)  # someone else wrote the same meanwhile
-        return open_stored(self._folder)
+        with (self._partial.path / "about.json").open("wb") as file:
+            file.write(json.dumps(kept).encode())
+            sync(file)
+        return self._in_place()
 
     def abandon(self) -> None:
         """Leave nothing behind."""
-        self._values.close()
-        shutil.rmtree(self._partial, ignore_errors=True)
+        with suppress(OSError):  # a full disk
+            self._values.close()
+        self._partial.remove()
+
+    def _in_place(self) -> StoredLog:
+        """What someone else wrote meanwhile is as good; what is damaged goes."""
+        with suppress(OSError):  # something is there
+            self._partial.move()
+            return open_stored(self._folder)
+        try:
+            found = open_stored(self._folder)
+        except InvalidLogError:
+            remove(self._folder)
+            self._partial.move()
+            return open_stored(self._folder)
+        self._partial.remove()
+        return found
 
     def _session(self, name: str | None) -> int:
         known = None if name is None else self._sessions.get(name)
@@ -214,12 +242,7 @@ def open_stored(folder: Path) -> StoredLog:
     """The log in `folder`. Raises InvalidLogError where it is damaged."""
     try:
         return StoredLog(folder)
-    except (OSError, EOFError, ValueError, KeyError, TypeError, BadZipFile) as error:
+    except _DAMAGES as error:
         raise InvalidLogError(
-            f"{folder} holds no tokenized log ({error}); remove it", path=str(folder)
+            f"{folder} holds no tokenized log: {error}", path=str(folder)
         ) from error
-
-
-def is_stored(folder: Path) -> bool:
-    """Whether a whole log lies there."""
-    return (folder / "about.json").is_file()

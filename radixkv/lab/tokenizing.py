@@ -32,7 +32,10 @@ class ByteTokenizer:
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
 
     def decode(self, token_ids: Int32Array) -> str:
-        return bytes(token_ids.tolist()).decode(errors="replace")
+        ids = token_ids.tolist()
+        if max(ids, default=0) > 255:  # of a log that was never bytes
+            return " ".join(map(str, ids))
+        return bytes(ids).decode(errors="replace")
 
 
 class FileTokenizer:

@@ -19,13 +19,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from radixkv.arguments import at_least
+from radixkv.arguments import at_least, between
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.packed import write_packed
 from radixkv.lab.requests import ListedLog, Request
 from radixkv.tree.tokens import Int32Array
 
 VOCABULARY = 50_000
+MOST_REQUESTS = 1_000_000  # all are in memory at once
 _SESSIONS_A_SECOND = 0.5
 _SECONDS_A_TURN = 8.0
 
@@ -152,7 +153,7 @@ def generate(name: str, *, requests: int, seed: int = 0) -> ListedLog:
         raise InvalidArgumentError(
             f"workload is {name!r}; it takes one of {', '.join(WORKLOADS)}", workload=name
         )
-    at_least(1, requests=requests)
+    between(1, MOST_REQUESTS, requests=requests)
     author = Author(at_least(0, seed=seed))
     drawn = sorted(_timed(WORKLOADS[name](author), author, requests), key=lambda turn: turn[0])
     counts: dict[str, int] = {}

@@ -225,6 +225,10 @@ def test_a_bad_line_is_told_in_one_line(lab, log):
         (["--format", "xml"], "format is 'xml'"),
         (["--model", "none"], "model 'none' is none of"),
         (["--page-size", "0"], "page_size is 0"),
+        (["--page-size", "9" * 20], "page_size is 99999999999999999999; it takes 1 to 2147483647"),
+        (["--page-size", "2147483648"], "page_size is 2147483648; it takes 1 to 2147483647"),
+        (["--page-size", "2147483647"], "or a smaller page size than 2,147,483,647"),
+        (["--capacity", "9" * 20], "capacity is 99999999999999999999; it takes 0 to 2147483647"),
     ],
 )
 def test_a_wrong_option_is_told_in_one_line(lab, options, message):
@@ -232,6 +236,24 @@ def test_a_wrong_option_is_told_in_one_line(lab, options, message):
     assert (told.exit_code, told.stdout) == (2, "")
     assert told.stderr.startswith("radixkv: ")
     assert message in told.stderr
+
+
+@pytest.mark.parametrize("command", ["sweep", "curve", "report"])
+def test_a_capacity_that_no_pool_has(lab, command):
+    told = lab(command, "--capacities", "9" * 20)
+    assert told.exit_code == 2
+    assert "capacity is 99999999999999999999; it takes 0 to 2147483647" in told.stderr
+
+
+@pytest.mark.parametrize("in_flight", ["1000000000", "9" * 23])
+def test_more_in_flight_than_there_are(lab, in_flight):
+    found = answer(lab("replay", "--in-flight", in_flight, "--capacity", 2**31 - 1, "--json"))
+    assert found["hit_rate"] == answer(lab("replay", "--in-flight", 3, "--json"))["hit_rate"]
+    assert answer(lab("explain", "--in-flight", in_flight, "--json"))["computed_tokens"] == 16
+
+
+def test_more_findings_than_there_are(lab):
+    assert answer(lab("explain", "--most", "9" * 20, "--json"))["findings"]
 
 
 @pytest.mark.parametrize(

@@ -242,6 +242,7 @@ BAD = [
     ({"prompt": "a", "outputs": [3]}, "outputs", r"outputs is \[3\]; it takes a list of text"),
     ({"prompt": "a", "ts": "soon"}, "ts", "ts is 'soon'; it takes seconds"),
     ({"prompt": "a", "ts": float("nan")}, "ts", "ts is nan; it takes seconds"),
+    (b'{"prompt": "a", "ts": 1' + b"0" * 400 + b"}", "ts", "ts is 1000*.*; it takes seconds"),
     ({"prompt": "a", "session": []}, "session", r"session is \[\]; it takes text or a number"),
 ]
 
@@ -262,6 +263,9 @@ BAD_OF_FORMATS = [
     ("ids", {"prompt": [1]}, {"prompt": []}, "at least one token id"),
     ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] is -2"),
     ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] is 'a'"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, True]}, r"prompt\[1\] is True"),
+    ("ids", {"prompt": [1]}, {"prompt": [False]}, r"prompt\[0\] is False"),
+    ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] is True"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": 3}, "lists of token ids"),
     ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length is 0; it takes a whole number"),
     ("blocks", BLOCK, BLOCK | {"input_length": 600}, "2 hashes for 600 tokens"),
@@ -271,6 +275,9 @@ BAD_OF_FORMATS = [
     ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
      r"messages\[0\].content\[0\] is .* no other content"),
     ("chat", CHAT, CHAT | {"choices": 3}, "choices is 3"),
+    ("chat", CHAT, CHAT | {"ts": 1e15}, "ts is 10*.0; it takes seconds since 1970, up to the year"),
+    ("chat", CHAT, CHAT | {"ts": -1e15}, "ts is -10*.0; it takes seconds since 1970"),
+    ("chat", CHAT, CHAT | {"created": 1e300}, "created is 1e.300; it takes seconds since 1970"),
 ]  # fmt: skip
 
 
@@ -349,6 +356,24 @@ def test_a_chat_template_that_is_none(write, tmp_path):
         read_log(write(CHAT), Reading(tokenizer="bytes", chat_template=broken))
 
 
+@pytest.mark.parametrize(
+    ("name", "content", "message"),
+    [
+        ("tokenizer_config.json", b"{broken", "is no JSON object: Expecting"),
+        ("tokenizer_config.json", b"[1]", "is no JSON object: it is a list"),
+        ("tokenizer_config.json", b"[" * 100_000, "is no JSON object: .*recursion"),
+        ("tokenizer_config.json", b"\xff", "'utf-8' codec can't decode"),
+        ("chat_template.jinja", b"\xff", "'utf-8' codec can't decode"),
+    ],
+)
+def test_what_is_beside_the_tokenizer_is_broken(write, tmp_path, name, content, message):
+    words = Tokenizer(WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    (tmp_path / "tokenizer.json").write_text(words.to_str())
+    (tmp_path / name).write_bytes(content)
+    with pytest.raises(InvalidArgumentError, match=f"{name}.* {message}"):
+        read_log(write(CHAT), Reading(tokenizer=tmp_path))
+
+
 # ---- what is kept ----
 
 
@@ -380,24 +405,6 @@ def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
     log = read_log(path, BYTES, tell=lambda _: inner or inner.append(read_log(path, BYTES)))
     assert (log.folder, len(log)) == (inner[0].folder, 2)
     assert [*reading.cache_folder().iterdir()] == [log.folder]
-
-
-def test_a_log_that_cannot_be_kept_is_told(write, tmp_path, monkeypatch):
-    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
-    path = write({"prompt": "a"})
-    folder = read_log(path, BYTES).folder
-    (folder / "about.json").unlink()
-    with pytest.raises(InvalidLogError, match=rf"{folder} cannot be kept there: .*; remove it"):
-        read_log(path, BYTES)
-    assert [*reading.cache_folder().iterdir()] == [folder]
-
-
-def test_a_damaged_copy_is_told(write, tmp_path, monkeypatch):
-    monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
-    path = write({"prompt": "a"})
-    (read_log(path, BYTES).folder / "index.npz").write_bytes(b"")
-    with pytest.raises(InvalidLogError, match=r"holds no tokenized log .*; remove it"):
-        read_log(path, BYTES)
 
 
 def test_a_log_can_go_to_another_process(write):

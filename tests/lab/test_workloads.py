@@ -85,6 +85,7 @@ def test_what_is_saved_is_read_again(tmp_path):
     [
         ({"name": "poker"}, "workload is 'poker'; it takes one of chat, few-shot"),
         ({"name": "chat", "requests": 0}, "requests is 0"),
+        ({"name": "chat", "requests": 10**20}, "requests is 1000*; it takes 1 to 1000000"),
         ({"name": "chat", "seed": -1}, "seed is -1"),
     ],
 )
