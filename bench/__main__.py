@@ -9,8 +9,9 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    "equality", "soak", "tree", "parts", "growth", "lab", "adaptive", "curve", "router", "routing",
-)  # fmt: skip
+    *("equality", "soak", "tree", "parts", "growth", "service", "agreement"),
+    *("lab", "adaptive", "curve", "router", "routing"),
+)
 
 
 def main() -> None:

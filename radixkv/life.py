@@ -124,8 +124,6 @@ class RequestLife:
                 return None
             request.table[request.capacity : request.capacity + missing] = slots
             request.capacity += missing
-            if missing == n:
-                return slots
         return request.table[request.length : end].copy()
 
     # ---- sharing and ending ----

@@ -35,7 +35,8 @@ def cascade(batch: Batch) -> Callable[[], Any]:
 def levels_of(batch: Batch) -> list[tuple[NDArray[Any], ...]]:
     """Per level: where the queries of each group begin, where its slots begin, the slots, and how
     full its last page is."""
-    shape, found = batch.shape, []
+    shape = batch.shape
+    found: list[tuple[NDArray[Any], ...]] = []
     ends = np.cumsum([0, *(tokens for _, tokens in shape.levels)])
     for (size, tokens), (start, end) in zip(shape.levels, pairwise(ends), strict=True):
         firsts = batch.rows[::size]

@@ -2,8 +2,8 @@
 
     python -m bench.gpu.pages
 
-Pages are scattered over the pool; "runs" is page size 1 with slots that lie together in runs of 128,
-as an allocator hands them out to a long prompt.
+Pages are scattered over the pool; "runs" is page size 1 with slots that lie together in runs of
+128, as an allocator hands them out to a long prompt.
 """
 
 from typing import Any
@@ -38,7 +38,7 @@ def rows_of(requests: int, tokens: int, page: int) -> list[NDArray[np.int32]]:
 
 
 def run_of(name: str, page_size: int, scattered: int) -> Any:
-    """The captured run: rows in pages of `scattered`, which the pool sees as pages of `page_size`."""
+    """A captured run: rows in pages of `scattered`, seen by the pool as pages of `page_size`."""
     requests, before, new = WORK[name]
     rows = rows_of(requests, before + new, scattered)
     slots = -(-max(int(row.max()) for row in rows) // 256) * 256 + 256

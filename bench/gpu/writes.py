@@ -1,4 +1,4 @@
-"""Storing K and V at scattered slots: one launch, against torch's indexing and against a plain copy.
+"""Storing K and V at scattered slots, against torch's indexing and against a plain copy.
 
 python -m bench.gpu.writes
 """

@@ -33,11 +33,13 @@ class Tile:
     slots: int
     num_warps: int
     num_stages: int
+    max_registers: int | None = None
 
 
 # Measured on an H200. Few rows are bound by memory: blocks so small that many run side by side.
-NARROW = Tile(16, 32, 2, 3)
-WIDE = Tile(128, 64, 8, 5)
+NARROW = Tile(16, 32, 1, 5)
+# Beside a wide block a multiprocessor has room for four warps of 128 registers, and 95 KiB.
+NARROW_BESIDE = Tile(16, 16, 1, 5, 128)
 
 
 @dataclass(frozen=True)
@@ -193,17 +195,19 @@ def attend(
     tile: Tile,
     window: int | None = None,
     sinks: Tensor | None = None,
+    beside_last: bool = False,
 ) -> None:
     """Compute `work`: into partial results `out`, `lse`, or, without `lse`, into the outputs `out`.
 
     q: (tokens, heads, dim), contiguous. k_pool, v_pool: (slots, kv_heads, dim), contiguous. table:
     (rows, width) int32, pages. out: (parts, heads, dim) float32, or like q. lse: (parts, heads)
-    float32. sinks: (heads,), only without `lse` (`merge` takes them otherwise).
+    float32. sinks: (heads,), only without `lse` (`merge` takes them otherwise). beside_last: may
+    start while the kernel launched before it runs, as soon as all of that runs (on Hopper).
     """
     (_, heads, dim), kv_heads = q.shape, k_pool.shape[1]
     scale = softmax.scale * softmax.k_scale
     scale = scale * 2 / softmax.softcap if softmax.softcap else scale
-    _attend[(kv_heads, work.grid)](
+    kernel = _attend[(kv_heads, work.grid)](
         q, k_pool, v_pool, table, table.stride(0), work.items, work.count, work.members, out, lse,
         sinks, scale * LOG2E, softmax.softcap, softmax.v_scale, window or 0,
         H=heads, HK=kv_heads, D=dim, PAD_D=max(16, triton.next_power_of_2(dim)), PAGE=page_size,
@@ -211,7 +215,13 @@ def attend(
         DIRECT=lse is None, SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.num_warps, num_stages=tile.num_stages,
+        **({"launch_pdl": True} if beside_last else {}),
+        **({"maxnreg": tile.max_registers} if tile.max_registers else {}),
     )  # fmt: skip
+    if beside_last:
+        from radixkv.kernels.gpu.wide_tile import let_run_beside
+
+        let_run_beside(kernel.function)
 
 
 @triton.jit

@@ -66,8 +66,8 @@ class Planner {
         const int64_t wide_chunk = this->wide_chunk(), narrow_chunk = this->narrow_chunk();
         for (const Run& run : runs) {
             const bool is_wide = this->is_wide(run);
-            const int64_t n =
-                is_wide ? divided_up(run.length(), wide_chunk) : rounded(run.length(), narrow_chunk);
+            const int64_t n = is_wide ? divided_up(run.length(), wide_chunk)
+                                      : rounded(run.length(), narrow_chunk);
             cut(run, n, is_wide ? wide_ : narrow_);
         }
         pack();
@@ -155,9 +155,11 @@ class Planner {
             work += run.length() * num_tiles(run) * shape_.kv_heads;
         }
         if (!blocks) return shape_.shortest_wide;
-        const int64_t most = divided_up(blocks, shape_.wide_blocks) * shape_.wide_blocks;
+        const bool few = work < narrow_work();
+        const int64_t at_once = few ? std::max(1, shape_.wide_blocks / 2) : shape_.wide_blocks;
+        const int64_t most = divided_up(blocks, at_once) * at_once;
         int64_t chunk = std::max<int64_t>(shape_.shortest_wide, divided_up(work, most));
-        while (blocks_at(chunk) > most) chunk += chunk / 16;
+        while (blocks_at(chunk) > most) chunk += std::max<int64_t>(1, chunk / 16);
         return chunk;
     }
 
@@ -169,11 +171,15 @@ class Planner {
         return blocks;
     }
 
-    int64_t narrow_chunk() const {
+    int64_t narrow_work() const {
         int64_t total = 0;
         for (const Run& run : runs)
             if (!is_wide(run)) total += run.length() * num_tiles(run);
-        const int64_t even = divided_up(total * shape_.kv_heads, shape_.narrow_blocks);
+        return total * shape_.kv_heads;
+    }
+
+    int64_t narrow_chunk() const {
+        const int64_t even = divided_up(narrow_work(), shape_.narrow_blocks);
         return std::min<int64_t>(std::max<int64_t>(even, shape_.shortest_narrow),
                                  shape_.longest_narrow);
     }

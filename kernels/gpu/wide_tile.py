@@ -57,9 +57,7 @@ class _Kernel:
         self._shared_bytes = shared_bytes
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(self._function, most, shared_bytes))
-        # Without it the kernel that reads the rest of the batch finds no room beside this one.
-        prefer = driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED
-        _checked(driver.cuFuncSetCacheConfig(self._function, prefer))
+        _prefer_shared(self._function)
 
     def launch(self, grid: tuple[int, int], arguments: tuple[Any, ...]) -> None:
         stream = torch.cuda.current_stream().cuda_stream
@@ -69,10 +67,23 @@ class _Kernel:
 
 
 @cache
+def let_run_beside(function: int) -> None:
+    """Have a kernel of Triton's, by its handle, find room on a multiprocessor beside this one."""
+    _prefer_shared(driver.CUfunction(function))
+
+
+def _prefer_shared(function: Any) -> None:
+    # Kernels that divide a multiprocessor's memory otherwise between cache and shared memory wait
+    # for one another.
+    prefer = driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED
+    _checked(driver.cuFuncSetCacheConfig(function, prefer))
+
+
+@cache
 def _kernel(
     device: int, heads: int, kv_heads: int, dim: int, page_size: int, half: bool
 ) -> _Kernel:
-    defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size} | (
+    defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size, "STAGES": STAGES} | (
         {"HALF": 1} if half else {}
     )
     row_bytes = dim * 2
@@ -82,9 +93,10 @@ def _kernel(
 
 
 def _compiled(defined: dict[str, int]) -> bytes:
-    program = _checked(
-        nvrtc.nvrtcCreateProgram(_SOURCE.read_bytes(), _SOURCE.name.encode(), 0, [], [])
-    )
+    header = _SOURCE.with_name("hopper.cuh")
+    named = [header.read_bytes()], [header.name.encode()]
+    source = _SOURCE.read_bytes(), _SOURCE.name.encode()
+    program = _checked(nvrtc.nvrtcCreateProgram(*source, 1, *named))
     options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
     options += [f"-D{name}={value}".encode() for name, value in defined.items()]
     (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)

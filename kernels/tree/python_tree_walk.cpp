@@ -87,10 +87,12 @@ nb::tuple PythonTree::counters() const {
 }
 
 void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
+    if (!tree_.history()) return;
     std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
-    std::memcpy(learnt.data(), history.data(), history.size());
+    size_t size = sizeof(uint64_t) * learnt.size();
+    if (size) std::memcpy(learnt.data(), history.data(), size);
     try {
-        if (tree_.history()) tree_.history()->load(learnt, nodes);
+        tree_.history()->load(learnt, nodes);
     } catch (const std::out_of_range&) {
         raise(python().InvalidArgumentError, "this is no state of a tree");
     }

@@ -89,7 +89,7 @@ class DeviceTable:
         # Until it is done, nothing on the device is to be relied on.
         self._names, self._lengths = [], []
         self._send(batch, lengths, known)
-        self._names, self._lengths = names, lengths
+        self._names, self._lengths = names, lengths if names else []
 
     def _known(self, names: list[Hashable], lengths: list[int]) -> list[int]:
         """How many leading slots of each row the device has."""

@@ -77,9 +77,11 @@ class FA3Attention(DeviceAttention):
         return kv.view(-1, self.pool.page_size, self.pool.kv_heads, self.pool.head_dim)
 
     def _scheduled(self, heads: int, reach: tuple[int, int], softcap: float | None) -> Tensor:
-        """How the kernel deals out the batch: worked out on the device, by the first layer of a
-        step that asks."""
-        key = heads, reach, bool(softcap)
+        """How the kernel deals out the batch: made on the device by the first layer that asks.
+
+        A graph makes its own: it is replayed for other batches than it was captured with.
+        """
+        key = heads, reach, bool(softcap), torch.cuda.is_current_stream_capturing()
         if key not in self._metadata:
             step, pool = self.step, self.pool
             self._metadata[key] = self._schedule(

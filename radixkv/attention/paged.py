@@ -1,6 +1,7 @@
 """Paged attention in Triton: any CUDA card, dtype, page size and head size. Correct first."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -88,7 +89,7 @@ class TritonAttention(DeviceAttention):
         # A tile holds all heads of a KV head; prompts fill larger ones.
         rows = max(16, triton.next_power_of_2(self._heads // self.pool.kv_heads))
         if self._is_decode():
-            return Tile(rows, NARROW.slots, NARROW.num_warps, NARROW.num_stages)
+            return replace(NARROW, rows=rows)
         return Tile(max(64, rows), 32, 4, 3)
 
     def _is_decode(self) -> bool:

@@ -80,7 +80,7 @@ def _triton() -> type[AttentionBackend]:
 
 def _tree() -> type[AttentionBackend]:
     from radixkv.attention.device import check_device
-    from radixkv.attention.tree import TreeAttention
+    from radixkv.attention.tree.backend import TreeAttention
 
     check_device("tree")
     return TreeAttention

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from radixkv.lab.findings import Finding
 
 
-_WIDTH = 100  # characters of a text
+_BEFORE = 50  # characters of the text before a place
 _MARK = "▸"  # before the first token that is told of
 
 
@@ -45,8 +45,9 @@ def lab_explain(
     if as_json:
         print_json(answer)
     else:
-        shown = [_told(at, each, explained.computed_tokens) for at, each in enumerate(found, 1)]
-        console().print(Group(_causes(answer, CAUSES), *shown))
+        screen, computed = console(), explained.computed_tokens
+        shown = [_told(at, each, computed, screen.width) for at, each in enumerate(found, 1)]
+        screen.print(Group(_causes(answer, CAUSES), *shown))
 
 
 def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
@@ -66,11 +67,12 @@ def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
     return table
 
 
-def _told(at: int, found: "Finding", computed: int) -> Text:
+def _told(at: int, found: "Finding", computed: int, width: int) -> Text:
     from radixkv.lab.findings import on_one_line
 
-    before = "   …" + on_one_line(found.before)[-_WIDTH // 2 :] + _MARK
-    here, there = (on_one_line(text)[:_WIDTH] + "…\n" for text in (found.here, found.there))
+    before = "   …" + on_one_line(found.before)[-min(_BEFORE, width // 3) :] + _MARK
+    room = width - len(before) - 1
+    here, there = (on_one_line(text)[:room] + "…\n" for text in (found.here, found.there))
     ago = "" if found.requests_ago is None else f", a median {found.requests_ago:g} requests ago"
     text = Text.assemble(
         (f"\n{at}. {found.tokens:,} tokens ({found.tokens / computed:.1%})", "bold"),

@@ -1,7 +1,10 @@
 """The gRPC service: `CacheServer` answers for a cache, `Client` and `AsyncClient` ask.
 
-`limits.py` says what both sides agree on, `status.py` how errors travel, `calls.py` what clients
-can ask.
+Both sides: `limits.py` (what they agree on), `rpcs.py`, `codec.py`, `event_codec.py`, `status.py`
+(how errors travel), `tls.py`. The server: `front.py` (who may call, and how errors are told),
+`handlers/`, `leases.py`, `answers.py`, `watching.py`, `auth.py`, `metrics.py`, `observer.py`. The
+client: `calls.py`, `lease_calls.py`, `admin_calls.py` (what can be asked), `coalesce.py`,
+`lease.py`, `watch.py`.
 """
 
 from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats

@@ -79,14 +79,9 @@ class Leases:
     # ---- time ----
 
     @property
-    def is_due(self) -> bool:
-        """Whether `settle` has something to do; any thread may look."""
-        now = self._clock()
-        return (
-            self._epoch != self._cache.events.epoch
-            or any(ends_at <= now for ends_at, _ in self._deadlines[:1])
-            or any(until <= now for until, *_ in [*self._aside][:1])
-        )
+    def may_end(self) -> bool:
+        """Whether there is anything that `settle` could end, now or later; any thread may look."""
+        return len(self._leases) > 0 or len(self._aside) > 0
 
     def settle(self) -> None:
         """End what is over by now: leases of another epoch, leases past their time, graces."""

@@ -46,6 +46,13 @@ SERVER_OPTIONS: Options = [
     ("grpc.http2.max_ping_strikes", 0),
 ]
 
+# Over a network, clients connect anew now and then, so that balancers may move them; what is under
+# way has the grace to finish, and watches and renewals go on over the next connection.
+AGE_OPTIONS: Options = [
+    ("grpc.max_connection_age_ms", 30 * 60_000),
+    ("grpc.max_connection_age_grace_ms", 30_000),
+]
+
 _RETRY = {
     "methodConfig": [
         {

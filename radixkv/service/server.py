@@ -27,7 +27,12 @@ from radixkv.service.handlers import (
     SlotHandlers,
 )
 from radixkv.service.leases import Leases
-from radixkv.service.limits import DEFAULT_ADDRESS, LEASE_GRACE_S, SERVER_OPTIONS
+from radixkv.service.limits import (
+    AGE_OPTIONS,
+    DEFAULT_ADDRESS,
+    LEASE_GRACE_S,
+    SERVER_OPTIONS,
+)
 from radixkv.service.metrics import Metrics
 from radixkv.service.observer import Observer
 from radixkv.service.process import claim_process
@@ -85,7 +90,9 @@ class CacheServer:
         self._cache, self._drain_delay_s = cache, drain_delay_s
         own_pool = None if alone else pool_id or secrets.token_hex(8)
         self._leases = Leases(cache, pool_id=own_pool, grace_s=lease_grace_s, clock=clock)
-        self._desk = Desk(cache, self._leases, lends_slots=lends_slots or alone)
+        self._desk = Desk(
+            cache, self._leases, lends_slots=lends_slots or alone, is_local=is_local(address)
+        )
         self._tokens = None if tokens is None else Tokens(tokens)
         self._credentials = None if tls is None else tls.server_credentials()
         self._metrics = Metrics(tenants)
@@ -134,7 +141,8 @@ class CacheServer:
     async def _serve(self, ready: Future[str]) -> None:
         self._loop = asyncio.get_running_loop()
         self._stopping: asyncio.Future[float] = self._loop.create_future()
-        server = grpc.aio.server(options=SERVER_OPTIONS)
+        ages = () if self.address.startswith("unix:") else AGE_OPTIONS
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
         with ThreadPoolExecutor(1, "radixkv-writer") as writer:
             front = Front(writer, self._tokens, self._observer)
             self.watches = Watches(self._cache, front.in_writer)
@@ -171,9 +179,9 @@ class CacheServer:
         """Leases end on time, whether anyone calls or not; a broken cache is not healthy."""
         while True:
             await asyncio.sleep(_LOOK_EVERY_S)
-            if self._leases.is_due:
+            if self._leases.may_end:
                 await front.in_writer(self._settle_now)
-            if self._desk.is_corrupted:
+            if self._desk.violations:
                 await health_servicer.enter_graceful_shutdown()
 
     def _settle_now(self) -> None:

@@ -61,6 +61,12 @@ def _retry(error: RadixKVError, _: str) -> Any:
     return info
 
 
+def _debug(error: RadixKVError, _: str) -> Any:
+    """What is broken, where the error says it."""
+    lines = error.details.get("violations")
+    return error_details_pb2.DebugInfo(stack_entries=lines) if lines else None
+
+
 _INVALID = Row(code_pb2.INVALID_ARGUMENT, _bad_request)
 
 # One row an error: its class, which knows its reason, its gRPC code, and what goes with it.
@@ -93,7 +99,7 @@ TABLE: dict[type[RadixKVError], Row] = {
     errors.DrainingError: Row(code_pb2.UNAVAILABLE, _retry),
     errors.UnauthenticatedError: Row(code_pb2.UNAUTHENTICATED),
     errors.ForbiddenError: Row(code_pb2.PERMISSION_DENIED),
-    errors.CacheCorruptedError: Row(code_pb2.DATA_LOSS),
+    errors.CacheCorruptedError: Row(code_pb2.DATA_LOSS, _debug),
 }
 _CLASSES = {error.reason: error for error in TABLE}
 # What the runtime itself answers, without an ErrorInfo.
@@ -114,7 +120,8 @@ def to_status(error: Exception) -> status_pb2.Status:
         return status_pb2.Status(code=code_pb2.INTERNAL, message=message, details=[_any(info)])
     row, message = TABLE[_CLASSES[error.reason]], str(error)[:_LONGEST_MESSAGE]
     detail = row.detail(error, message) if row.detail else None
-    details = [_info(error.reason, error.details), *([detail] if detail else [])]
+    info = _info(error.reason, {k: v for k, v in error.details.items() if k != "violations"})
+    details = [info, *([detail] if detail else [])]
     return status_pb2.Status(code=row.code, message=message, details=map(_any, details))
 
 

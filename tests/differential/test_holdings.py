@@ -123,7 +123,7 @@ PROMPTS = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize("prompt", PROMPTS, ids=lambda prompt: repr(prompt)[:30])
+@pytest.mark.parametrize("prompt", PROMPTS, ids=range(len(PROMPTS)))
 def test_prompts_of_every_kind(pair, prompt):
     holder, root = pair.call("add_holder"), pair.call("add_root")
     pair.call("store", holder, 1, 0, 0, np.array([0, 1, 2], np.int32), root)

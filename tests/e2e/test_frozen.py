@@ -142,8 +142,8 @@ def test_its_slots_are_nobodys_while_it_may_still_write(client, start, memory):
         assert len(other.allocate(len(own)).slots) == len(own)
 
 
-def test_a_killed_client_holds_nothing_for_long(client, start):
-    """B21: kill -9 with pins and slots held."""
+def test_B21_a_killed_client_holds_nothing_for_long(client, start):
+    """kill -9, with pins and slots held."""
     with client.lease(30, "other rank", POOL):
         process, *_ = start()
         assert client.stats().protected_size == 4

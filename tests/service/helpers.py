@@ -50,6 +50,7 @@ DETAILS = (
     error_details_pb2.PreconditionFailure,
     error_details_pb2.ResourceInfo,
     error_details_pb2.RetryInfo,
+    error_details_pb2.DebugInfo,
 )
 
 

@@ -10,8 +10,11 @@ from radixkv.service import CacheServer
 from radixkv.service.codec import unpack, write_namespace
 from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
+from radixkv.v1.info_pb2 import GetStatsRequest
+from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from tests.service.helpers import connect, details, hold, refusal
 
+ASK = GetStatsRequest()
 A, B = Namespace(salt="a"), Namespace(salt="b")
 
 
@@ -65,6 +68,9 @@ def test_a_broken_cache_is_found_and_answers_nothing_any_more(channel):
             with pytest.raises(errors.CacheCorruptedError) as caught:
                 call()
             assert caught.value.details["code"] == "DATA_LOSS"
+        info, beside = details(refusal(lambda: InfoServiceStub(client._channel).GetStats(ASK)))
+        assert (info.reason, dict(info.metadata)) == ("CACHE_CORRUPTED", {})
+        assert list(beside.stack_entries) == violations[:10], "told on this machine alone"
         assert client.check() == violations
         health = health_pb2_grpc.HealthStub(client._channel)
         for response in health.Watch(health_pb2.HealthCheckRequest()):

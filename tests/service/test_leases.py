@@ -79,8 +79,8 @@ def test_a_long_name_is_refused(quiet):
             grant(quiet, **{field: "é" * 65})
 
 
-def test_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cache, quiet, clock):
-    """B21: the client is gone without a word."""
+def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cache, quiet, clock):
+    """The client is gone without a word."""
     info = grant(quiet, 10, pool_id="p")
     other = grant(quiet, 100, pool_id="p")
     with quiet.lease(60, pool_id="p") as lease:
@@ -153,6 +153,30 @@ def test_a_client_renews_its_lease_by_itself(cache, address):
     ):
         time.sleep(1.6)
         lease.check()
+        assert client.lease_info(lease.id).remaining_s > 0
+
+
+def test_an_old_connection_is_given_up_and_all_that_lives_on_it_goes_on(cache, monkeypatch):
+    monkeypatch.setattr(
+        "radixkv.service.server.AGE_OPTIONS",
+        [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 100)],
+    )
+    with (
+        CacheServer(cache, "127.0.0.1:0") as server,
+        connect(server.address) as client,
+        client.lease(2.0) as lease,
+        client.watch() as watch,
+    ):
+        assert next(watch).is_start
+        end = time.monotonic() + 1.5
+        stored = 0
+        while time.monotonic() < end:
+            stored += 1
+            hold(cache, [stored])
+            while next(watch).revision < cache.events.revision:
+                pass
+            lease.check()
+            assert client.match([stored]).lengths == [1]
         assert client.lease_info(lease.id).remaining_s > 0
 
 
@@ -233,6 +257,7 @@ def test_leases_page_by_page(quiet):
             quiet.leases(**wrong)
 
 
+@pytest.mark.parametrize("address", ["127.0.0.1:0"])
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
     from radixkv.service.auth import ANYONE
@@ -375,8 +400,8 @@ def test_an_engine_and_remote_ones_share_one_pool(cache, address):
         cache.finish(own)
 
 
-def test_weights_that_change_end_leases_and_pins(cache, quiet, clock):
-    """B25: nothing is pinned nor stored under the weights before."""
+def test_B25_weights_that_change_end_leases_and_pins(cache, quiet, clock):
+    """Nothing is pinned nor stored under the weights before."""
     lease = fill(quiet, "p", [1, 2])
     lease.pin([1, 2, 3])
     held = lease.allocate(4).slots

@@ -160,3 +160,12 @@ def test_store_false_still_begins_with_what_is_cached(new_cache):
     cache = new_cache()
     store(cache, [1, 2, 3])
     assert admit(cache, [1, 2, 3, 4], store=False).cached_len == 3
+
+
+def test_slots_begin_in_the_page_that_is_begun(new_cache):
+    """As many are asked for as a page has, which are not those of the next page."""
+    cache = new_cache(page_size=4)
+    request = admit(cache, [1, 2, 3, 4, 5])
+    slots = cache.reserve(request, 4)
+    assert slots.tolist() == request.table[5:9].tolist()
+    assert cache.extend(request, [6, 7, 8, 9]).tolist() == slots.tolist()

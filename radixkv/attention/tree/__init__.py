@@ -1,6 +1,1 @@
-"""Tree-aware decode: what requests share is read once."""
-
-from radixkv.attention.tree.backend import TreeAttention
-from radixkv.attention.tree.explain import Explanation
-
-__all__ = ["Explanation", "TreeAttention"]
+"""Tree-aware decode: what requests share is read once. The backend is in `tree.backend`."""

@@ -1,6 +1,6 @@
 """Decode where requests share prefixes: each shared run of slots is read once for all under it."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Hashable
 
 import torch
 from torch import Tensor
@@ -42,7 +42,6 @@ class TreeAttention(DeviceAttention):
         self._heads = 0
         if q_heads:
             self._learn(q_heads)
-        self._side = _side_stream(pool.device)
         self._explanation = Explanation("flat", "nothing is planned")
 
     def explain(self) -> Explanation:
@@ -100,26 +99,9 @@ class TreeAttention(DeviceAttention):
         parts = q.new_empty((tree.num_parts, *q.shape[1:]), dtype=torch.float32)
         lse = q.new_empty((tree.num_parts, q.shape[1]), dtype=torch.float32)
         inputs = q, self.pool.k(layer), self.pool.v(layer), self.step.table
-        self._beside(
-            lambda: tree.run_wide(*inputs, parts, lse, softmax),
-            lambda: tree.run_narrow(*inputs, parts, lse, softmax),
-        )
+        tree.run(*inputs, parts, lse, softmax)
         merge(parts, lse, tree.starts, out, sinks)
         return out
-
-    def _beside(self, wide: Callable[[], None], narrow: Callable[[], None]) -> None:
-        """Both at once: one is bound by arithmetic, the other by memory."""
-        tree = self._planned_tree
-        if self._side is None or not tree.num_wide or not tree.num_narrow:
-            wide()
-            narrow()
-            return
-        main = torch.cuda.current_stream()
-        self._side.wait_stream(main)
-        wide()
-        with torch.cuda.stream(self._side):
-            narrow()
-        main.wait_stream(self._side)
 
 
 def flat_backend(
@@ -134,7 +116,3 @@ def flat_backend(
         return FA3Attention(pool, k_scale=k_scale, v_scale=v_scale, step=step)
     except (BackendUnavailableError, ImportError, InvalidArgumentError):
         return TritonAttention(pool, k_scale=k_scale, v_scale=v_scale, step=step)
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream | None:
-    return torch.cuda.Stream(device) if device.type == "cuda" else None  # type: ignore[no-untyped-call]

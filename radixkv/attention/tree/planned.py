@@ -1,6 +1,7 @@
 """The plan of a decode step as a tree, kept up from step to step, and what runs it."""
 
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from radixkv.attention.tree.cost import cost_of
 from radixkv.attention.tree.explain import Choice, Explanation
 from radixkv.attention.tree.planner import Int32Array, Shape, TreePlan, plan_rows
 from radixkv.attention.tree.wide import WideKernel
-from radixkv.kernels.gpu.attend import NARROW, Softmax, Tile, Work, attend
+from radixkv.kernels.gpu.attend import NARROW, NARROW_BESIDE, Softmax, Tile, Work, attend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Launched items are rounded up to these, so that few captured graphs cover all plans.
@@ -112,24 +113,31 @@ class PlannedTree:
     def starts(self) -> Tensor:
         return self._arrays["starts"][: self._requests + 1]
 
-    def run_wide(
+    def run(
         self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, parts: Tensor, lse: Tensor,
         softmax: Softmax,
     ) -> None:  # fmt: skip
+        """Both kinds at once: the wide are bound by arithmetic, the narrow by memory.
+
+        The wide go first, for they find no room among the narrow. As soon as all of them run, the
+        narrow fill what is left of each multiprocessor.
+        """
+        wide_done, beside_last = None, False
         if self.num_wide:
             work = self._work("wide", 0, self.num_wide)
-            self._wide.run(q, k, v, table, work, parts, lse, softmax)
+            beside_last = self._wide.run(q, k, v, table, work, parts, lse, softmax)
+            wide_done = _event_if_capturing(q.device)
+        if self.num_narrow:
+            work = self._work("narrow", 1, self.num_narrow)
+            attend(
+                q, k, v, table, work, parts, lse, softmax, page_size=self._pool.page_size,
+                tile=self._narrow_tile(beside_last), beside_last=beside_last,
+            )  # fmt: skip
+        if wide_done:
+            wide_done.wait()
 
-    def run_narrow(
-        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, parts: Tensor, lse: Tensor,
-        softmax: Softmax,
-    ) -> None:  # fmt: skip
-        if not self.num_narrow:
-            return
-        tile = Tile(self._shape.narrow_rows, NARROW.slots, NARROW.num_warps, NARROW.num_stages)
-        work = self._work("narrow", 1, self.num_narrow)
-        page_size = self._pool.page_size
-        attend(q, k, v, table, work, parts, lse, softmax, page_size=page_size, tile=tile)
+    def _narrow_tile(self, beside_wide: bool) -> Tile:
+        return replace(NARROW_BESIDE if beside_wide else NARROW, rows=self._shape.narrow_rows)
 
     def _work(self, items: str, count: int, grid: int) -> Work:
         arrays = self._arrays
@@ -150,3 +158,12 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count
+
+
+def _event_if_capturing(device: torch.device) -> torch.cuda.Event | None:
+    """What follows on a stream waits for all before; in a graph for what it is told to."""
+    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
+        return None
+    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    event.record()
+    return event

@@ -206,7 +206,10 @@ def _pieces(run: Run, n: int) -> Iterator[tuple[int, int]]:
 
 
 def _wide_chunk(runs: list[Run], shape: Shape) -> int:
-    """The shortest pieces with which all blocks of the wide runs run at once, or in full turns."""
+    """The shortest pieces with which all blocks of the wide runs run at once, or in full turns.
+
+    Where the narrow runs are more work, they get half of the card for themselves.
+    """
     weights = [
         (run.length, len([*_tiles(run, shape)]) * shape.kv_heads)
         for run in runs
@@ -214,18 +217,23 @@ def _wide_chunk(runs: list[Run], shape: Shape) -> int:
     ]
     if not weights:
         return shape.shortest_wide
-    turns = -(-sum(weight for _, weight in weights) // shape.wide_blocks)
-    blocks = turns * shape.wide_blocks
-    chunk = -(-sum(length * weight for length, weight in weights) // blocks)
-    chunk = max(shape.shortest_wide, chunk)
+    work = sum(length * weight for length, weight in weights)
+    few = work < _narrow_work(runs, shape)
+    at_once = max(1, shape.wide_blocks // 2) if few else shape.wide_blocks
+    blocks = -(-sum(weight for _, weight in weights) // at_once) * at_once
+    chunk = max(shape.shortest_wide, -(-work // blocks))
     while sum(-(-length // chunk) * weight for length, weight in weights) > blocks:
-        chunk += chunk // 16
+        chunk += max(1, chunk // 16)
     return chunk
 
 
+def _narrow_work(runs: list[Run], shape: Shape) -> int:
+    narrow = (run for run in runs if not _is_wide(run, shape))
+    return sum(run.length * len([*_tiles(run, shape)]) for run in narrow) * shape.kv_heads
+
+
 def _narrow_chunk(runs: list[Run], shape: Shape) -> int:
-    total = sum(run.length * len([*_tiles(run, shape)]) for run in runs if not _is_wide(run, shape))
-    even = -(-total * shape.kv_heads // shape.narrow_blocks)
+    even = -(-_narrow_work(runs, shape) // shape.narrow_blocks)
     return min(max(even, shape.shortest_narrow), shape.longest_narrow)
 
 

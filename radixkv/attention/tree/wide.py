@@ -6,8 +6,6 @@ from torch import Tensor
 from radixkv.kernels.gpu.attend import Softmax, Tile, Work, attend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
-PLAIN = Softmax(0.0)
-
 
 class WideKernel:
     """Our CUDA kernel where the card is a Hopper and the pool one it serves, else the Triton one.
@@ -31,16 +29,17 @@ class WideKernel:
         parts: Tensor,
         lse: Tensor,
         softmax: Softmax,
-    ) -> None:
-        """Compute the items of `work`, see `attend`."""
+    ) -> bool:
+        """Compute the items of `work`; whether it lets the next kernel run beside it."""
         page_size = self._pool.page_size
         if self._has_cuda and q.dtype == self._pool.dtype and _is_plain(softmax):
             from radixkv.kernels.gpu.wide_tile import attend_wide
 
             attend_wide(q, k, v, table, work, parts, lse, softmax, page_size=page_size)
-        else:
-            tile = self._tile()
-            attend(q, k, v, table, work, parts, lse, softmax, page_size=page_size, tile=tile)
+            return True
+        tile = self._tile()
+        attend(q, k, v, table, work, parts, lse, softmax, page_size=page_size, tile=tile)
+        return False
 
     def _tile(self) -> Tile:
         # As many slots a step and stages as shared memory has room for.

@@ -55,10 +55,9 @@ class AdminHandlers:
         """What is wrong; if anything is, nothing else is answered from now on."""
         with self._cache.lock:
             self._desk.leases.settle()
-            violations = self._cache.check_integrity()
-            self._desk.is_corrupted |= bool(violations)
+            self._desk.violations = self._desk.violations or self._cache.check_integrity()
             return CheckIntegrityResponse(
-                header=self._desk.header(), violations=violations[:_MOST_VIOLATIONS]
+                header=self._desk.header(), violations=self._desk.violations[:_MOST_VIOLATIONS]
             )
 
     async def dump_tree(

@@ -11,26 +11,34 @@ from radixkv.service.auth import Principal
 from radixkv.service.leases import Lease, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
 
+_MOST_TOLD = 10
+
 
 class Desk:
     """One cache that an engine may be using at the same time.
 
     lends_slots: whether engines elsewhere may take slots and store what they computed.
-    is_corrupted: an invariant is broken; nothing is answered any more.
+    is_local: whether only this machine can ask, so that it may be told what is broken.
+    violations: of invariants; once there are any, nothing else is answered.
     """
 
-    def __init__(self, cache: PrefixCache, leases: Leases, *, lends_slots: bool) -> None:
+    def __init__(
+        self, cache: PrefixCache, leases: Leases, *, lends_slots: bool, is_local: bool
+    ) -> None:
         self.cache, self.leases = cache, leases
-        self.lends_slots = lends_slots
-        self.is_corrupted = False
+        self.lends_slots, self._is_local = lends_slots, is_local
+        self.violations: list[str] = []
         self._answers = Answers(self._is_void)
 
     @contextmanager
     def turn(self) -> Iterator[None]:
         """Around what is to happen at one revision; leases that are over end first."""
         with self.cache.lock:
-            if self.is_corrupted:
-                raise CacheCorruptedError("an invariant of the cache is broken; restart the server")
+            if self.violations:
+                told = {"violations": self.violations[:_MOST_TOLD]} if self._is_local else {}
+                raise CacheCorruptedError(
+                    "an invariant of the cache is broken; restart the server", **told
+                )
             self.leases.settle()
             yield
 
