@@ -30,6 +30,7 @@ struct Node : Run {
     uint32_t hit_count = 0;
     uint32_t order_prev = 0;  // see `EvictionOrder`
     uint32_t order_next = 0;
+    bool is_late = false;  // see `AgedLeaves`
 
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }

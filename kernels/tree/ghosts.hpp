@@ -25,9 +25,10 @@ class Ghosts {
     // For which all of them stand.
     uint64_t tokens() const { return tokens_; }
 
-    // Makes sure that the next `add` cannot fail.
+    // Makes sure that the next `add` cannot fail. The table is half as full as one of edges: most
+    // look-ups find nothing, and go on to the next gap.
     void reserve() {
-        table_.reserve(1);
+        table_.reserve(table_.size() + 1);
         if (free_ == NONE && items_.size() == items_.capacity()) items_.reserve(2 * items_.size());
     }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <numeric>
 
 namespace radixkv {
 
@@ -28,8 +29,9 @@ constexpr Powers powers(uint32_t of) {
 }
 
 inline constexpr Powers UP = powers(BASE), DOWN = powers(INVERSE);
+inline constexpr uint32_t POWERS_OF_STRIDE = std::accumulate(UP.begin() + 1, UP.end(), 0u);
 
-// What `n` tokens at the end add to a hash; at most STRIDE of them.
+// What `n` tokens at the end add to a hash; fewer than STRIDE.
 inline uint32_t sum(const int32_t* tokens, uint32_t n) {
     const uint32_t* power = UP.data() + STRIDE + 1 - n;
     uint32_t sum = 0;
@@ -37,15 +39,27 @@ inline uint32_t sum(const int32_t* tokens, uint32_t n) {
     return sum;
 }
 
+// The same of STRIDE tokens: sums that do not wait for one another, in registers.
+inline uint32_t sum_stride(const int32_t* tokens) {
+    constexpr uint32_t LANES = 16;
+    std::array<uint32_t, LANES> sums{};
+    for (uint32_t i = 0; i < STRIDE; i += LANES) {
+        for (uint32_t lane = 0; lane < LANES; ++lane) {
+            sums[lane] += static_cast<uint32_t>(tokens[i + lane]) * UP[i + lane + 1];
+        }
+    }
+    return std::accumulate(sums.begin(), sums.end(), POWERS_OF_STRIDE);
+}
+
 // Of a prefix and `n` more tokens.
 inline PrefixHash add(PrefixHash hash, const int32_t* tokens, uint32_t n) {
-    for (; n > STRIDE; n -= STRIDE, tokens += STRIDE) hash = hash * UP[0] + sum(tokens, STRIDE);
+    for (; n >= STRIDE; n -= STRIDE, tokens += STRIDE) hash = hash * UP[0] + sum_stride(tokens);
     return hash * UP[STRIDE - n] + sum(tokens, n);
 }
 
 // Of a prefix without its last `n` tokens.
 inline PrefixHash take(PrefixHash hash, const int32_t* tokens, uint32_t n) {
-    for (; n > STRIDE; n -= STRIDE) hash = (hash - sum(tokens + n - STRIDE, STRIDE)) * DOWN[0];
+    for (; n >= STRIDE; n -= STRIDE) hash = (hash - sum_stride(tokens + n - STRIDE)) * DOWN[0];
     return (hash - sum(tokens, n)) * DOWN[STRIDE - n];
 }
 

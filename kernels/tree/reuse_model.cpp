@@ -27,9 +27,15 @@ void ReuseModel::next_turn() {
     }
 }
 
+// Mostly the cell that was asked for last.
 ReuseModel::ByKind& ReuseModel::waiting(uint64_t used) {
     auto is_before = [](uint64_t turn, const Cell& cell) { return turn < cell.first; };
-    return (std::upper_bound(cells_.begin(), cells_.end(), used, is_before) - 1)->waiting;
+    if (last_asked_ >= cells_.size() ||
+        used - cells_[last_asked_].first >= cells_[last_asked_].span) {
+        auto after = std::upper_bound(cells_.begin(), cells_.end(), used, is_before);
+        last_asked_ = static_cast<size_t>(after - cells_.begin()) - 1;
+    }
+    return cells_[last_asked_].waiting;
 }
 
 uint64_t ReuseModel::waiting_tokens() const {
@@ -83,7 +89,11 @@ void ReuseModel::refresh(uint64_t size) {
         uint64_t guess = ages * ONE / (10 * (first_age(group) + 8) + 5 * ages);
         common[group] = (reused * ONE + guess * doubt) / (all + doubt);
     }
+    ByAge of_unknown;
+    learn(common, of_unknown);
     for (uint32_t kind = 0; kind < KINDS; ++kind) {
+        worth_[kind] = of_unknown;
+        if (risk[kind][0] == 0) continue;
         ByAge chance;
         for (uint32_t group = 0; group < AGES; ++group) {
             chance[group] =

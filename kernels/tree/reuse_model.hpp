@@ -118,6 +118,7 @@ class ReuseModel {
 
     uint64_t turn_, learnt_, stale_at_;
     std::vector<Cell> cells_;
+    size_t last_asked_ = 0;  // a cell
     std::array<ByAge, KINDS> reused_, given_up_, worth_;
 };
 

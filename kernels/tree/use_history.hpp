@@ -8,6 +8,7 @@
 
 #include "arena.hpp"
 #include "ghosts.hpp"
+#include "policy.hpp"
 #include "prefix_hash.hpp"
 #include "reuse_model.hpp"
 
@@ -28,6 +29,11 @@ class UseHistory {
 
     // How often the node was used, as far as the model makes a difference.
     uint32_t kind(NodeId id) const { return std::min(seen_[id].uses, ReuseModel::KINDS - 1); }
+
+    // From the leaf used last longest ago to the one used last.
+    OrderKey order_key(NodeId id) const {
+        return {static_cast<int64_t>(used(id)), static_cast<int64_t>(nodes_[id].recency)};
+    }
 
     uint64_t worth(NodeId id) const { return model_.worth(kind(id), used(id), nodes_[id].start); }
 

@@ -15,7 +15,7 @@ what is known of all, and at first a guess by which older is worse, as under LRU
 such a prefix back counts as a use at that age, a hit that more room would have given; without it
 nobody could learn that what is evicted was worth keeping. A leaf of which a half was ghosts is of
 the kind used once. Ghosts stand for at most four times as many tokens as are cached, and go first
-in, first out: about two bytes a cached token, and never more than a quarter of a megabyte.
+in, first out: two or three bytes a cached token, and never more than a quarter of a megabyte.
 
 **Worth.** From the chances follows, for a token of some kind and age, the best rate of hits a turn
 that keeping it can reach: expected uses until some later age at which one gives up, over the turns

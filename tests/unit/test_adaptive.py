@@ -88,6 +88,17 @@ def test_a_prompt_longer_than_the_capacity_keeps_its_beginning(core):
     assert tree.probe(prompt) == 100
 
 
+def test_a_split_makes_the_rest_of_a_leaf_worth_more(core):
+    """It is deeper than the other leaf, used just as long ago."""
+    tree = RadixTree(policy="adaptive", core=core)
+    first, second, other = prompts([0, 10, 20], size=3000)
+    for prompt in [first, second, *[other] * 20]:
+        tree.insert(prompt, prompt)
+    assert tree.evict(1).tolist() == first[-1:].tolist()
+    tree.inc_lock_ref(tree.match_prefix(first[:1000]).handle)
+    assert tree.evict(1).tolist() == second[-1:].tolist()
+
+
 def test_what_was_learnt_goes_with_a_reset(core):
     def order(tree):
         for prompt in prompts([1, 2, 3, 1]):
