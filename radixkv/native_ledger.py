@@ -1,4 +1,4 @@
-"""The ledger whose counts are in C++: see `kernels/tree/ledger.hpp`."""
+"""The ledger whose counts are in C++: see `kernels/tree/python_ledger.hpp`."""
 
 from radixkv.kernels._core import Ledger
 from radixkv.ledger import SlotLedger

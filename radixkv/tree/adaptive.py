@@ -157,5 +157,5 @@ class UseHistory:
 
 
 def hash_space(namespace: Namespace) -> int:
-    """Where the hashes of a namespace's prefixes begin: ghosts of two are never mixed up."""
+    """Where the hashes of a namespace's prefixes begin: ghosts of two namespaces are told apart."""
     return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=4).digest(), "little")
