@@ -17,12 +17,15 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
 from bench.report import save
 from bench.traces import BLOCKS, find_traces, read
+from radixkv.lab.curve import lru_curve
+from radixkv.lab.paths import find_paths
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import in_order
 
@@ -31,6 +34,9 @@ POINTS = 0.1  # a printed figure may be as far from ours
 BLOCK_SIZE = 512
 FAST_CAPACITIES = (819_200, 1_638_400, 3_276_800, 25_600_000, None)
 LIMIT_S = 60
+CURVE_CAPACITIES = [round(each) for each in np.geomspace(100_000, 100_000_000, 16)]
+TIMES = 8  # as fast as replays, at least, is the curve
+CURVE_POINTS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,6 +137,29 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
     ]
 
 
+def race(traces: Path, rounds: int) -> dict[str, Any]:
+    """The curve from one pass and a replay for each capacity, in turn."""
+    log = read(traces, BLOCKS)
+    one_pass, replays, apart = [], [], 0.0
+    for _ in range(rounds):
+        begun = time.perf_counter()
+        curve = lru_curve(find_paths(log))
+        rates = [curve.hit_rate(capacity) for capacity in CURVE_CAPACITIES]
+        one_pass.append(round(time.perf_counter() - begun, 2))
+        found = [replay(log, Setting(capacity=capacity)) for capacity in CURVE_CAPACITIES]
+        replays.append(round(sum(each.seconds for each in found), 2))
+        differences = [abs(a - b.hit_rate) for a, b in zip(rates, found, strict=True)]
+        apart = max(apart, 100 * max(differences))
+    times = statistics.median(b / a for a, b in zip(one_pass, replays, strict=True))
+    return {
+        "capacities": CURVE_CAPACITIES,
+        "one_pass_s": one_pass,
+        "replays_s": replays,
+        "times": round(times, 1),
+        "largest_difference_points": round(apart, 4),
+    }
+
+
 def table(checked: list[Checked]) -> Table:
     """The largest difference for each trace."""
     shown = Table("trace", "figures", "largest difference, points", title="against published rates")
@@ -165,6 +194,9 @@ def problems(report: dict[str, Any], checked: list[Checked]) -> list[str]:
     """What contradicts the claims, a line each."""
     found = [f"{each.published}: {each.percent:.2f}" for each in checked if not each.is_equal]
     found += [f"too slow: {row}" for row in report["speed"] if row["median_s"] >= LIMIT_S]
+    curve = report["curve"]
+    if curve["times"] < TIMES or curve["largest_difference_points"] > CURVE_POINTS:
+        found.append(f"the curve: {curve}")
     return found
 
 
@@ -175,10 +207,15 @@ def main() -> None:
     console = Console(width=100)
     fast = speed(how.traces, how.rounds)
     console.print(speed_table(fast))
+    curve = race(how.traces, how.rounds)
+    console.print(
+        f"the curve at {len(CURVE_CAPACITIES)} capacities in one pass: {curve['times']} x as fast "
+        f"as a replay each, at most {curve['largest_difference_points']} points apart"
+    )
     checked = check_all(how.traces, how.names, how.jobs)
     console.print(table(checked))
     figures = [asdict(each) for each in checked]
-    report = {"seed": None, "speed": fast, "checked": figures}
+    report = {"seed": None, "speed": fast, "curve": curve, "checked": figures}
     path = save("lab", report, how.out)
     equal = sum(each.is_equal for each in checked)
     console.print(f"{equal} of {len(checked)} figures equal; {path}")
