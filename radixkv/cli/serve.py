@@ -62,6 +62,13 @@ def serve(
     slots: Annotated[int, typer.Option(help="Slots of the KV pool.")] = 8192,
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
+    estimate_capacity: Annotated[
+        bool,
+        typer.Option(
+            "--estimate-capacity",
+            help="Tell by --metrics what half, twice and four times the slots would give.",
+        ),
+    ] = False,
     max_batch: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
     max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
     chat: Annotated[
@@ -86,7 +93,13 @@ def serve(
     from radixkv.cache import PrefixCache
 
     # A model takes a while to load: what is wrong with the rest is told before.
-    cache = PrefixCache(slots, page_size=page_size, policy=policy, max_requests=max_batch)
+    cache = PrefixCache(
+        slots,
+        page_size=page_size,
+        policy=policy,
+        max_requests=max_batch,
+        estimate_capacity=estimate_capacity,
+    )
     options = ServerOptions(
         *(listen, insecure, tls_cert, tls_key, tls_ca, tokens),
         *(metrics, tenants, tracing, log_json, drain_delay),

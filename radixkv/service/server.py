@@ -41,6 +41,8 @@ from radixkv.service.tracing import Tracer
 from radixkv.service.watching import Watches
 
 _LOOK_EVERY_S = 0.1
+# How much larger the cache would be, by the words in the names of figures.
+_FACTORS = {"half": 0.5, "same": 1.0, "twice": 2.0, "four_times": 4.0}
 
 
 class CacheServer:
@@ -242,7 +244,19 @@ class CacheServer:
             "revision": stats.revision,
             "watchers": len(self.watches.places),
             "watch_lag_revisions": self.watches.lag(),
+            **self._estimates(),
         }
+
+    def _estimates(self) -> dict[str, float]:
+        """Hit rates that other amounts of memory would give, if the cache estimates them."""
+        estimator = self._cache.capacity_estimator
+        if estimator is None:
+            return {}
+        with self._cache.lock:
+            return {
+                f"estimated_hit_rate_{name}": estimator.hit_rate(factor)
+                for name, factor in _FACTORS.items()
+            }
 
     def _counters(self) -> dict[str, float]:
         stats = self._cache.stats()

@@ -54,6 +54,24 @@ def test_sizes_and_counters_are_the_caches_own(cache, server, client):
     assert found["radixkv_watch_lag_revisions", ""] in (0, 1)
 
 
+def test_what_other_amounts_of_memory_would_give():
+    cache = PrefixCache(1500, estimate_capacity=True)
+    prompts = [[each] * 960 for each in range(3)]  # twice the memory would hold all of them
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        for prompt in 10 * prompts:
+            cache.finish(cache.admit(prompt))
+        found = figures(server)
+    names = ("half", "same", "twice", "four_times")
+    half, same, twice, four = (found[f"radixkv_estimated_hit_rate_{name}", ""] for name in names)
+    assert half == same == 0
+    assert 0.85 < twice <= four < 0.9
+    assert cache.stats().hit_tokens == 0
+
+
+def test_without_an_estimator_no_estimate_is_told(server):
+    assert not any("estimated" in name for name, _ in figures(server))
+
+
 def test_calls_by_method_and_code(server, client):
     client.match([1])
     with pytest.raises(errors.EpochMismatchError):
