@@ -71,7 +71,10 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
         source = read_packed(file)
         return FileTokenizer(source, Encoder.from_str(source.decode()))
     except InvalidLogError as error:
-        raise InvalidArgumentError(f"tokenizer {error}", path=str(file)) from error
+        raise InvalidArgumentError(
+            f"tokenizer {error}; it takes a tokenizer.json, a folder with one, or bytes",
+            path=str(file),
+        ) from error
     except Exception as error:  # the package raises nothing narrower
         raise InvalidArgumentError(
             f"tokenizer {file} is no tokenizer.json: {error}", path=str(file)

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
@@ -320,3 +321,5 @@ def _flat(run: Any) -> tuple:
 
 
 TestTree = TreeMachine.TestCase
+# The model of the adaptive policy is slow.
+TestTree.settings = settings(max_examples=min(settings.default.max_examples, 200))
