@@ -322,4 +322,4 @@ def _flat(run: Any) -> tuple:
 
 TestTree = TreeMachine.TestCase
 # The model of the adaptive policy is slow.
-TestTree.settings = settings(max_examples=min(settings.default.max_examples, 200))
+TestTree.settings = settings(max_examples=min(settings().max_examples, 200))
