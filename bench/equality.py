@@ -1,7 +1,7 @@
 """The same greedy tokens with the cache as without, on a real model and real prompts.
 
     python -m bench.equality            all of it, into bench/results/equality.json
-    python -m bench.equality --prompts 12 --out /tmp/equality.json
+    python -m bench.equality --prompts 12 --out equality.json
 
 Each prompt is the first 200 and the last 200 token ids of a traced request. What it is compared
 with is the same model run by transformers alone, one prompt at a time with transformers' own cache.
