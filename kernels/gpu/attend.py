@@ -33,13 +33,10 @@ class Tile:
     slots: int
     num_warps: int
     num_stages: int
-    max_registers: int | None = None
 
 
 # Measured on an H200. Few rows are bound by memory: blocks so small that many run side by side.
 NARROW = Tile(16, 32, 1, 5)
-# Beside a wide block a multiprocessor has room for four warps of 128 registers, and 95 KiB.
-NARROW_BESIDE = Tile(16, 16, 1, 5, 128)
 
 
 @dataclass(frozen=True)
@@ -195,19 +192,17 @@ def attend(
     tile: Tile,
     window: int | None = None,
     sinks: Tensor | None = None,
-    beside_last: bool = False,
 ) -> None:
     """Compute `work`: into partial results `out`, `lse`, or, without `lse`, into the outputs `out`.
 
     q: (tokens, heads, dim), contiguous. k_pool, v_pool: (slots, kv_heads, dim), contiguous. table:
     (rows, width) int32, pages. out: (parts, heads, dim) float32, or like q. lse: (parts, heads)
-    float32. sinks: (heads,), only without `lse` (`merge` takes them otherwise). beside_last: may
-    start while the kernel launched before it runs, as soon as all of that runs (on Hopper).
+    float32. sinks: (heads,), only without `lse` (`merge` takes them otherwise).
     """
     (_, heads, dim), kv_heads = q.shape, k_pool.shape[1]
     scale = softmax.scale * softmax.k_scale
     scale = scale * 2 / softmax.softcap if softmax.softcap else scale
-    kernel = _attend[(kv_heads, work.grid)](
+    _attend[(kv_heads, work.grid)](
         q, k_pool, v_pool, table, table.stride(0), work.items, work.count, work.members, out, lse,
         sinks, scale * LOG2E, softmax.softcap, softmax.v_scale, window or 0,
         H=heads, HK=kv_heads, D=dim, PAD_D=max(16, triton.next_power_of_2(dim)), PAGE=page_size,
@@ -215,22 +210,19 @@ def attend(
         DIRECT=lse is None, SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.num_warps, num_stages=tile.num_stages,
-        **({"launch_pdl": True} if beside_last else {}),
-        **({"maxnreg": tile.max_registers} if tile.max_registers else {}),
     )  # fmt: skip
-    if beside_last:
-        from radixkv.kernels.gpu.wide_tile import let_run_beside
-
-        let_run_beside(kernel.function)
 
 
 @triton.jit
 def _merge(
     parts, lse, starts, sinks, out,
     H: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PARTS: tl.constexpr, SINKS: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1)
     start, end = tl.load(starts + token).to(tl.int64), tl.load(starts + token + 1)
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
     dim = tl.arange(0, PAD_D)
     m, total, acc = float("-inf"), 0.0, tl.zeros([PAD_D], tl.float32)
     if SINKS:
@@ -254,14 +246,24 @@ def _merge(
     tl.store(out + at, acc.to(out.dtype.element_ty), mask=dim < D)
 
 
-def merge(parts: Tensor, lse: Tensor, starts: Tensor, out: Tensor, sinks: Tensor | None) -> None:
+def merge(
+    parts: Tensor,
+    lse: Tensor,
+    starts: Tensor,
+    out: Tensor,
+    sinks: Tensor | None,
+    *,
+    early: bool = False,
+) -> None:
     """Join the partial results of each token: those of token i are [starts[i], starts[i + 1]).
 
     parts: (n, heads, dim) float32. lse: (n, heads) float32, base 2. starts: (tokens + 1,) int32.
-    out: (tokens, heads, dim). In the same order every time, whatever ran first.
+    out: (tokens, heads, dim). In the same order every time, whatever ran first. early: starts
+    before the kernel that writes `parts` has ended, and waits for it (on Hopper).
     """
     tokens, heads, dim = out.shape
     _merge[(tokens, heads)](
         parts, lse, starts, sinks, out, H=heads, D=dim, PAD_D=triton.next_power_of_2(dim),
-        PARTS=8, SINKS=sinks is not None, num_warps=1,
+        PARTS=8, SINKS=sinks is not None, EARLY=early, num_warps=1,
+        **({"launch_pdl": True} if early else {}),
     )  # fmt: skip

@@ -31,6 +31,14 @@ __device__ __forceinline__ void barrier_wait(u32 bar, u32 parity) {
 __device__ __forceinline__ void copy_16(u32 to, const char* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
+// The kernel that is launched next may start beside this one, once all blocks have come here.
+__device__ __forceinline__ void next_may_start() {
+    asm volatile("griddepcontrol.launch_dependents;");
+}
+// Until the kernel that was launched before, and may still run beside this one, has ended.
+__device__ __forceinline__ void wait_for_last() {
+    asm volatile("griddepcontrol.wait;" ::: "memory");
+}
 __device__ __forceinline__ void shared_writes_to_wgmma() {
     asm volatile("fence.proxy.async.shared::cta;" ::: "memory");
 }
@@ -57,9 +65,11 @@ __device__ __forceinline__ void wgmma_wait() {
 }
 
 #ifdef HALF
+#define WARP_OPERANDS "f32.f16.f16.f32"
 #define OPERANDS "f32.f16.f16"
 #define PACK "cvt.rn.f16x2.f32"
 #else
+#define WARP_OPERANDS "f32.bf16.bf16.f32"
 #define OPERANDS "f32.bf16.bf16"
 #define PACK "cvt.rn.bf16x2.f32"
 #endif
@@ -75,6 +85,27 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+// Four 8 x 8 matrices, each lane giving the address of a row: as they lie, or transposed.
+__device__ __forceinline__ void load_matrices(u32 (&b)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"(row)
+                 : "memory");
+}
+__device__ __forceinline__ void load_transposed(u32 (&b)[4], u32 row) {
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
+                 : "r"(row)
+                 : "memory");
+}
+// d (16 x 8) += a (16 x 16) b (16 x 8), by one warp.
+__device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col." WARP_OPERANDS
+                 " {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};"
+                 : "+f"(d[0]), "+f"(d[1]), "+f"(d[2]), "+f"(d[3])
+                 : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
+}
+
 #define F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
 #define F32(d, i) F16(d, i), F16(d, i + 16)
@@ -86,13 +117,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
         "53,%54,%55,%56,%57,%58,"                                                                \
         "%59,%60,%61,%62,%63"
 
-// s (64 x 64) = or += q (64 x 16, shared) k^T (16 x 64, shared).
-__device__ __forceinline__ void multiply_qk(float (&s)[32], u64 q, u64 k, int add) {
+// s (64 x 64) = or += q (64 x 16, registers) k^T (16 x 64, shared).
+__device__ __forceinline__ void multiply_qk(float (&s)[32], const u32 (&q)[4], u64 k, int add) {
     asm volatile(
-        "{\n.reg .pred p;\nsetp.ne.b32 p, %34, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." OPERANDS
-        " {" R32 "}, %32, %33, p, 1, 1, 0, 0;\n}"
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." OPERANDS
+        " {" R32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;\n}"
         : F32(s, 0)
-        : "l"(q), "l"(k), "r"(add));
+        : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "r"(add));
 }
 
 // o (64 x D) += p (64 x 16, registers) v (16 x D, shared).

@@ -1,20 +1,20 @@
-// Attention of up to 128 query rows (queries x heads that share a KV head) over one run of slots.
+// Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
 // One block an item and KV head. Warps 0 to 3 fetch: they look slots up in the table and copy K and
-// V rows to shared memory, three tiles ahead. Two warpgroups compute, 64 rows each; the softmax of
-// a tile runs while the tensor cores multiply the tile before it with V. A warpgroup without rows
-// sits out.
+// V rows to shared memory, three tiles ahead. One or two warpgroups compute, 64 rows each; the
+// softmax of a tile runs while the tensor cores multiply the tile before it with V. A warpgroup
+// without rows sits out.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), PAGE, STAGES and, for fp16, HALF.
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (64 or 128), PAGE, STAGES and, for
+// fp16, HALF.
 
 #include "hopper.cuh"
 
 constexpr int G = H / HK;
+constexpr int GROUPS = ROWS / 64;  // warpgroups that compute
 constexpr int TILE = 64;           // slots a tile
 constexpr int PANEL = TILE * 128;  // bytes of 64 columns of a tile: rows of 128 bytes, swizzled
 constexpr int TILE_BYTES = PANEL * D / 64;
-constexpr int Q_PANEL = 64 * 128;
-constexpr int Q_BYTES = Q_PANEL * D / 64;  // a warpgroup's 64 rows
 constexpr int CHUNKS = D / 8;              // 16-byte pieces of a row
 constexpr int ROWS_A_PASS = 128 / CHUNKS;
 constexpr int PASSES = TILE / ROWS_A_PASS;
@@ -33,7 +33,6 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
 }
 
 struct Shared {
-    alignas(1024) char q[2][Q_BYTES];
     alignas(1024) char k[STAGES][TILE_BYTES];
     alignas(1024) char v[STAGES][TILE_BYTES];
     u64 full_k[STAGES], full_v[STAGES], empty_k[STAGES], empty_v[STAGES];
@@ -102,7 +101,8 @@ struct Producer {
 };
 
 struct Consumer {
-    u64 q, k, v;  // operands; k and v those of stage 0
+    u32 q[D / 16][4];
+    u64 k, v;  // operands of stage 0
     u32 full_k, full_v, empty_k, empty_v;
     int thread;
     float scale;
@@ -110,9 +110,8 @@ struct Consumer {
     u32 p[16];
     float top[2], sum[2], keep[2];
 
-    __device__ __forceinline__ Consumer(Shared& shared, int group, int thread, float scale)
-        : q(descriptor(smem_address(shared.q[group]), 16)),
-          k(descriptor(smem_address(shared.k[0]), 16)),
+    __device__ __forceinline__ Consumer(Shared& shared, int thread, float scale)
+        : k(descriptor(smem_address(shared.k[0]), 16)),
           v(descriptor(smem_address(shared.v[0]), PANEL)),
           full_k(smem_address(shared.full_k)),
           full_v(smem_address(shared.full_v)),
@@ -121,6 +120,27 @@ struct Consumer {
           thread(thread),
           scale(scale) {}
 
+    __device__ __forceinline__ void load_queries(const char* queries, const int2* members,
+                                                 const Item& item, int head, int group) {
+#pragma unroll
+        for (int r = 0; r < 2; r++) {
+            const int at = row(group, r);
+            const bool there = at / G < item.queries;
+            const long long token = there ? __ldg(&members[item.first + at / G].x) : 0;
+            const char* from = queries + (token * H + head * G + at % G) * D * 2 + thread % 4 * 4;
+#pragma unroll
+            for (int i = 0; i < D / 16; i++) {
+                q[i][r] = there ? __ldg((const u32*)(from + i * 32)) : 0;
+                q[i][r + 2] = there ? __ldg((const u32*)(from + i * 32 + 16)) : 0;
+            }
+        }
+    }
+
+    // Which of the item's rows this thread's r-th is.
+    __device__ __forceinline__ int row(int group, int r) const {
+        return group * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * r;
+    }
+
     __device__ __forceinline__ void begin_scores(Turn turn) {
         barrier_wait(full_k + turn.stage * 8, turn.phase);
         shared_writes_to_wgmma();
@@ -128,8 +148,7 @@ struct Consumer {
         wgmma_begin();
 #pragma unroll
         for (int i = 0; i < D / 16; i++)
-            multiply_qk(s, moved(q, i / 4 * Q_PANEL + i % 4 * 32),
-                        moved(tile, i / 4 * PANEL + i % 4 * 32), i);
+            multiply_qk(s, q[i], moved(tile, i / 4 * PANEL + i % 4 * 32), i);
         wgmma_commit();
     }
 
@@ -223,43 +242,21 @@ struct Consumer {
     }
 };
 
-__device__ __forceinline__ void load_queries(char* to, const char* q, const int2* members,
-                                             const Item& item, int head, int group, int thread) {
-    constexpr int PIECES = 64 * CHUNKS / 128;
-    uint4 pieces[PIECES];
-#pragma unroll
-    for (int i = 0; i < PIECES; i++) {
-        const int at = group * 64 + i * ROWS_A_PASS + thread / CHUNKS;
-        pieces[i] = make_uint4(0, 0, 0, 0);
-        if (at / G < item.queries) {
-            const long long token = __ldg(&members[item.first + at / G].x);
-            pieces[i] = __ldg(
-                (const uint4*)(q + (token * H + head * G + at % G) * D * 2 + thread % CHUNKS * 16));
-        }
-    }
-#pragma unroll
-    for (int i = 0; i < PIECES; i++)
-        *(uint4*)(to + swizzled<64>(i * ROWS_A_PASS + thread / CHUNKS, thread % CHUNKS)) =
-            pieces[i];
-    shared_writes_to_wgmma();
-    asm volatile("bar.sync %0, 128;" ::"r"(1 + group) : "memory");
-}
-
 extern "C" __global__ void __launch_bounds__(512, 1)
     wide_tile(const char* q, const char* k, const char* v, const int* table, long long table_stride,
               const Item* items, const int* count, const int2* members, float* partial, float* lse,
               float scale) {
-    extern __shared__ char memory[];
-    Shared& shared = *(Shared*)(((u64)memory + 1023) / 1024 * 1024);
-    // What reads the rest of the batch may start now, beside this; it must not start before this.
-    asm volatile("griddepcontrol.launch_dependents;");
+    extern __shared__ __align__(1024) char memory[];
+    Shared& shared = *(Shared*)memory;
+    // What reads the rest of the batch runs beside this, and must not start before.
+    next_may_start();
     const Item item = items[blockIdx.y];
     if (blockIdx.y >= *count) return;
     // Warp-uniform for the compiler, too: descriptors are made from it.
     const int head = blockIdx.x, thread = threadIdx.x % 128,
               warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     const int tiles = (item.end - item.start + TILE - 1) / TILE;
-    const int active = item.queries * G > 64 ? 2 : 1;
+    const int active = GROUPS == 2 && item.queries * G > 64 ? 2 : 1;
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
             barrier_init(smem_address(&shared.full_k[i]), 128);
@@ -271,21 +268,21 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     }
     __syncthreads();
     if (warpgroup == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
         const int piece = head * D * 2 + thread % CHUNKS * 16;
         Producer producer{shared,     k + piece, v + piece, table + item.row * table_stride,
                           item.start, item.end,  thread};
         producer.produce(tiles - 1);
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 168;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
         const int group = warpgroup - 1;
         if (group >= active) return;
-        load_queries(shared.q[group], q, members, item, head, group, thread);
-        Consumer consumer(shared, group, thread, scale);
+        Consumer consumer(shared, thread, scale);
+        consumer.load_queries(q, members, item, head, group);
         consumer.consume(tiles, item.end - item.start - (tiles - 1) * TILE);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
-            const int at = group * 64 + thread / 32 * 16 + thread % 32 / 4 + 8 * r;
+            const int at = consumer.row(group, r);
             if (at / G >= item.queries) continue;
             const long long out =
                 (long long)__ldg(&members[item.first + at / G].y) * H + head * G + at % G;

@@ -99,8 +99,8 @@ class TreeAttention(DeviceAttention):
         parts = q.new_empty((tree.num_parts, *q.shape[1:]), dtype=torch.float32)
         lse = q.new_empty((tree.num_parts, q.shape[1]), dtype=torch.float32)
         inputs = q, self.pool.k(layer), self.pool.v(layer), self.step.table
-        tree.run(*inputs, parts, lse, softmax)
-        merge(parts, lse, tree.starts, out, sinks)
+        tree.run(inputs, parts, lse, softmax)
+        merge(parts, lse, tree.starts, out, sinks, early=tree.is_hopper)
         return out
 
 

@@ -1,7 +1,6 @@
 """The plan of a decode step as a tree, kept up from step to step, and what runs it."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import replace
 
 import numpy as np
 import torch
@@ -12,14 +11,12 @@ from radixkv.attention.device import DeviceArrays
 from radixkv.attention.tree.cost import cost_of
 from radixkv.attention.tree.explain import Choice, Explanation
 from radixkv.attention.tree.planner import Int32Array, Shape, TreePlan, plan_rows
-from radixkv.attention.tree.wide import WideKernel
-from radixkv.kernels.gpu.attend import NARROW, NARROW_BESIDE, Softmax, Tile, Work, attend
+from radixkv.attention.tree.tiles import NARROW_BLOCKS, Inputs, Items, TileKernels
+from radixkv.kernels.gpu.attend import NARROW, Softmax, Work
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Launched items are rounded up to these, so that few captured graphs cover all plans.
 WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
-# Narrow blocks that a multiprocessor runs at once.
-NARROW_BLOCKS = 6
 
 
 class PlannedTree:
@@ -29,18 +26,18 @@ class PlannedTree:
         self._pool = pool
         self._arrays = DeviceArrays(pool.device)
         self._shape = Shape(1, pool.kv_heads)
-        self._wide = WideKernel(pool)
+        self._kernels = TileKernels(pool)
         self._plan: TreePlan | None = None
         self._names: Sequence[Hashable] | None = None
         self._lengths: list[int] = []
         self._explanation = Explanation("flat", "nothing is planned")
-        self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
+        self._requests = self.num_parts = self.num_wide = self.num_narrow = self._wide_rows = 0
 
     def reshape(self, heads: int) -> None:
         """Plan for queries of so many heads from now on."""
         group = heads // self._pool.kv_heads
         rows = max(NARROW.rows, 1 << (group - 1).bit_length())
-        wide_rows = max(self._wide.rows, rows)
+        wide_rows = max(self._kernels.wide_rows, rows)
         blocks = _multiprocessors(self._pool.device)
         self._shape = Shape(
             group, self._pool.kv_heads, rows, wide_rows, blocks, NARROW_BLOCKS * blocks
@@ -94,6 +91,7 @@ class PlannedTree:
         starts[: len(plan.starts)] = plan.starts
         counts = np.array([len(plan.wide), len(plan.narrow)], np.int32)
         self._requests = requests
+        self._wide_rows = int(plan.wide[:, 4].max(initial=0)) * self._shape.group
         self.num_wide = _up(len(plan.wide), WIDE_GRID)
         self.num_narrow = _up(len(plan.narrow), NARROW_GRID)
         self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
@@ -107,41 +105,29 @@ class PlannedTree:
 
     @property
     def key(self) -> Hashable:
-        return self._arrays.generation, self.num_wide, self.num_narrow, self.num_parts
+        counts = self.num_wide, self.num_narrow, self.num_parts
+        return self._arrays.generation, *counts, self._wide_rows <= 64
+
+    @property
+    def is_hopper(self) -> bool:
+        return self._kernels.is_hopper
 
     @property
     def starts(self) -> Tensor:
         return self._arrays["starts"][: self._requests + 1]
 
-    def run(
-        self, q: Tensor, k: Tensor, v: Tensor, table: Tensor, parts: Tensor, lse: Tensor,
-        softmax: Softmax,
-    ) -> None:  # fmt: skip
-        """Both kinds at once: the wide are bound by arithmetic, the narrow by memory.
+    def run(self, inputs: Inputs, parts: Tensor, lse: Tensor, softmax: Softmax) -> None:
+        """Compute the partial results of the plan. inputs: q, k, v and the table of rows."""
+        wide = self._items("wide", 0, self.num_wide, self._wide_rows)
+        narrow = self._items("narrow", 1, self.num_narrow, self._shape.narrow_rows)
+        self._kernels.run(inputs, wide, narrow, parts, lse, softmax)
 
-        The wide go first, for they find no room among the narrow. As soon as all of them run, the
-        narrow fill what is left of each multiprocessor.
-        """
-        wide_done, beside_last = None, False
-        if self.num_wide:
-            work = self._work("wide", 0, self.num_wide)
-            beside_last = self._wide.run(q, k, v, table, work, parts, lse, softmax)
-            wide_done = _event_if_capturing(q.device)
-        if self.num_narrow:
-            work = self._work("narrow", 1, self.num_narrow)
-            attend(
-                q, k, v, table, work, parts, lse, softmax, page_size=self._pool.page_size,
-                tile=self._narrow_tile(beside_last), beside_last=beside_last,
-            )  # fmt: skip
-        if wide_done:
-            wide_done.wait()
-
-    def _narrow_tile(self, beside_wide: bool) -> Tile:
-        return replace(NARROW_BESIDE if beside_wide else NARROW, rows=self._shape.narrow_rows)
-
-    def _work(self, items: str, count: int, grid: int) -> Work:
+    def _items(self, name: str, count: int, grid: int, rows: int) -> Items | None:
+        if not grid:
+            return None
         arrays = self._arrays
-        return Work(arrays[items], arrays["counts"][count:], arrays["members"], grid)
+        work = Work(arrays[name], arrays["counts"][count:], arrays["members"], grid)
+        return Items(work, rows)
 
 
 def _up(n: int, multiple: int) -> int:
@@ -158,12 +144,3 @@ def _multiprocessors(device: torch.device) -> int:
     if device.type != "cuda":
         return 1
     return torch.cuda.get_device_properties(device).multi_processor_count
-
-
-def _event_if_capturing(device: torch.device) -> torch.cuda.Event | None:
-    """What follows on a stream waits for all before; in a graph for what it is told to."""
-    if device.type != "cuda" or not torch.cuda.is_current_stream_capturing():
-        return None
-    event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    event.record()
-    return event
