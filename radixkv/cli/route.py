@@ -60,8 +60,8 @@ def route(
     SIGTERM and SIGINT end it with 0; a second signal ends it at once.
     """
     addresses = _parse(worker or [])
-    from radixkv.cli.router_server import DEFAULT_ADDRESS, RouterServer
     from radixkv.router import Router
+    from radixkv.router.server import DEFAULT_ADDRESS, RouterServer
     from radixkv.service import Tls
 
     is_encrypted = tls_cert or tls_key or tls_ca
@@ -100,10 +100,8 @@ def _parse(workers: list[str]) -> dict[str, str]:
 
 
 def _follow(stack: ExitStack, router: "Router", name: str, address: str) -> None:
-    from radixkv.cli.router_server import watch_source
-
     client = stack.enter_context(connect(address))
-    router.add_worker(name, watch_source(router, name, client), address=address)
+    router.follow(name, client, address=address)
     stack.callback(router.close)  # before the client that its thread reads from
 
 

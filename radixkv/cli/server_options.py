@@ -54,9 +54,9 @@ class ServerOptions:
 
     def server(self, cache: "PrefixCache", *, alone: bool) -> "CacheServer":
         """Not started yet. Raises InvalidArgumentError, ListenError."""
+        from radixkv.rpc.limits import DEFAULT_ADDRESS
+        from radixkv.rpc.logs import log_json
         from radixkv.service import CacheServer, Tls
-        from radixkv.service.limits import DEFAULT_ADDRESS
-        from radixkv.service.logs import log_json
 
         if self.log_json:
             log_json()

@@ -37,8 +37,8 @@ def connect(target: str | None) -> "Client":
 
     The environment says who asks, and how (see `Target`): a token in an argument would be seen.
     """
+    from radixkv.rpc.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
     from radixkv.service import Client, Tls
-    from radixkv.service.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
 
     ca, certificate, key = (_file_of(f"RADIXKV_TLS_{name}") for name in ("CA", "CERT", "KEY"))
     return Client(

@@ -32,6 +32,30 @@ class Stream(Protocol):
 Source: TypeAlias = Callable[[Position | None], Stream]
 
 
+class Paged(Protocol):
+    """What a server says of itself."""
+
+    @property
+    def page_size(self) -> int: ...
+
+
+class WorkerClient(Protocol):
+    """Asks a worker's server: `radixkv.service.Client` is one."""
+
+    def server_info(self) -> Paged: ...
+    def watch(self, *, after: Position | None) -> Stream: ...
+
+
+def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
+    """The client's watch; the index also learns the page size of its server."""
+
+    def begin(position: Position | None) -> Stream:
+        index.set_page_size(worker, client.server_info().page_size)
+        return client.watch(after=position)
+
+    return begin
+
+
 class Feeder:
     """Feeds one worker's watch to an index, and begins it again where it ended.
 

@@ -10,10 +10,10 @@ import numpy as np
 from google.protobuf.message import Message
 
 from radixkv.errors import MessageTooLargeError
-from radixkv.service import codec
-from radixkv.service.codec import Prompt
-from radixkv.service.limits import MAX_MESSAGE_BYTES
-from radixkv.service.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
+from radixkv.rpc import codec
+from radixkv.rpc.codec import Prompt
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES
+from radixkv.rpc.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
 from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse

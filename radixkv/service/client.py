@@ -8,17 +8,17 @@ import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
+from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.process import claim_process
+from radixkv.rpc.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
+from radixkv.rpc.status import to_error
+from radixkv.rpc.tls import Tls
+from radixkv.rpc.tracing import trace_context
 from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
 from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join
 from radixkv.service.lease import AsyncLease, Lease, Term, now_s
-from radixkv.service.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
 from radixkv.service.methods import awaited, blocking
-from radixkv.service.process import claim_process
-from radixkv.service.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
-from radixkv.service.status import to_error
-from radixkv.service.tls import Tls
-from radixkv.service.tracing import trace_context
 from radixkv.service.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest

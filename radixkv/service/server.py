@@ -14,10 +14,21 @@ from grpc_health.v1 import health
 
 from radixkv.cache import PrefixCache
 from radixkv.errors import ServiceError
-from radixkv.service import rpcs, serving
-from radixkv.service.address import check_address, is_local, listen
-from radixkv.service.auth import Tokens
-from radixkv.service.front import Front
+from radixkv.rpc import rpcs, serving
+from radixkv.rpc.address import check_address, is_local, listen
+from radixkv.rpc.auth import Tokens
+from radixkv.rpc.front import Front
+from radixkv.rpc.limits import (
+    AGE_OPTIONS,
+    DEFAULT_ADDRESS,
+    LEASE_GRACE_S,
+    SERVER_OPTIONS,
+)
+from radixkv.rpc.metrics import Metrics
+from radixkv.rpc.observer import Observer
+from radixkv.rpc.process import claim_process
+from radixkv.rpc.tls import Tls
+from radixkv.rpc.tracing import Tracer
 from radixkv.service.handlers import (
     AdminHandlers,
     Desk,
@@ -27,17 +38,6 @@ from radixkv.service.handlers import (
     SlotHandlers,
 )
 from radixkv.service.leases import Leases
-from radixkv.service.limits import (
-    AGE_OPTIONS,
-    DEFAULT_ADDRESS,
-    LEASE_GRACE_S,
-    SERVER_OPTIONS,
-)
-from radixkv.service.metrics import Metrics
-from radixkv.service.observer import Observer
-from radixkv.service.process import claim_process
-from radixkv.service.tls import Tls
-from radixkv.service.tracing import Tracer
 from radixkv.service.watching import Watches
 
 _LOOK_EVERY_S = 0.1

@@ -20,9 +20,9 @@ from radixkv.errors import (
     WatcherTooSlowError,
 )
 from radixkv.events import Update
-from radixkv.service import codec
+from radixkv.rpc import codec
+from radixkv.rpc.status import to_error
 from radixkv.service.event_codec import UpdateReader
-from radixkv.service.status import to_error
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 

@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from radixkv import PrefixCache, errors
+from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
 from radixkv.service import AsyncClient, CacheServer, Insert
-from radixkv.service.limits import LEASE_GRACE_S, LEASE_MARGIN_S
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from tests.service.helpers import Clock, connect, details, hold, refusal
@@ -260,7 +260,7 @@ def test_leases_page_by_page(quiet):
 @pytest.mark.parametrize("address", ["127.0.0.1:0"])
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
-    from radixkv.service.auth import ANYONE
+    from radixkv.rpc.auth import ANYONE
     from radixkv.service.handlers import LeaseHandlers
 
     handlers = LeaseHandlers(server._desk)

@@ -6,8 +6,8 @@ from typing import Any
 
 from radixkv.cache import PrefixCache
 from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
+from radixkv.rpc.auth import Principal
 from radixkv.service.answers import Answers, Response
-from radixkv.service.auth import Principal
 from radixkv.service.leases import Lease, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
 

@@ -5,7 +5,7 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from radixkv.service.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
+from radixkv.rpc.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
 from radixkv.v1 import admin_pb2, info_pb2, lease_pb2, prefix_cache_pb2, watch_pb2
 
 Request = TypeVar("Request", bound=Message)

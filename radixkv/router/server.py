@@ -1,7 +1,4 @@
-"""RouterService over gRPC: a `Router` on the server's parts, for routers in other languages.
-
-Here and not in a room of its own because it joins two that do not know one another.
-"""
+"""RouterService over gRPC: a `Router` that is asked from elsewhere, in any language."""
 
 import asyncio
 from collections.abc import Callable
@@ -12,29 +9,20 @@ from typing import Any, Self
 
 import grpc.aio
 
-from radixkv.cli.router_answers import LIST_WORKERS, LOOKUP, PICK, SERVICE, RouterHandlers
 from radixkv.errors import ServiceError
-from radixkv.router import Router, Source, Stream
-from radixkv.service import Client, Tls, serving
-from radixkv.service.address import check_address, is_local, listen
-from radixkv.service.auth import Tokens
-from radixkv.service.front import Front
-from radixkv.service.limits import SERVER_OPTIONS
-from radixkv.service.metrics import Metrics
-from radixkv.service.observer import Observer
-from radixkv.service.process import claim_process
+from radixkv.router.answers import LIST_WORKERS, LOOKUP, PICK, SERVICE, RouterHandlers
+from radixkv.router.router import Router
+from radixkv.rpc import serving
+from radixkv.rpc.address import check_address, is_local, listen
+from radixkv.rpc.auth import Tokens
+from radixkv.rpc.front import Front
+from radixkv.rpc.limits import SERVER_OPTIONS
+from radixkv.rpc.metrics import Metrics
+from radixkv.rpc.observer import Observer
+from radixkv.rpc.process import claim_process
+from radixkv.rpc.tls import Tls
 
 DEFAULT_ADDRESS = "127.0.0.1:50052"
-
-
-def watch_source(router: Router, worker: str, client: Client) -> Source:
-    """A source for `Router.add_worker`: the client's watch, and its server's page size."""
-
-    def begin(position: tuple[int, int] | None) -> Stream:
-        router.index.set_page_size(worker, client.server_info().page_size)
-        return client.watch(after=position)
-
-    return begin
 
 
 class RouterServer:

@@ -1,10 +1,10 @@
 """What RouterService answers, from one `Router`; knows messages, nothing of connections."""
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.router import Pick, Router, WorkerStatus
-from radixkv.service import codec
-from radixkv.service.auth import Principal
-from radixkv.service.rpcs import Rpc
+from radixkv.router.router import Pick, Router, WorkerStatus
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
+from radixkv.rpc.rpcs import Rpc
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 

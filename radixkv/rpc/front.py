@@ -18,11 +18,11 @@ from radixkv.errors import (
     InvalidArgumentError,
     OverloadedError,
 )
-from radixkv.service import limits
-from radixkv.service.auth import ANYONE, Principal, Tokens
-from radixkv.service.observer import Observer
-from radixkv.service.rpcs import Kind, Request, Response, Rpc
-from radixkv.service.status import to_status
+from radixkv.rpc import limits
+from radixkv.rpc.auth import ANYONE, Principal, Tokens
+from radixkv.rpc.observer import Observer
+from radixkv.rpc.rpcs import Kind, Request, Response, Rpc
+from radixkv.rpc.status import to_status
 
 T = TypeVar("T")
 
