@@ -61,7 +61,8 @@ def route(
     """
     addresses = _parse(worker or [])
     from radixkv.router import Router
-    from radixkv.router.server import DEFAULT_ADDRESS, RouterServer
+    from radixkv.router.server import RouterServer
+    from radixkv.rpc.limits import DEFAULT_ROUTER_ADDRESS
     from radixkv.service import Tls
 
     is_encrypted = tls_cert or tls_key or tls_ca
@@ -69,7 +70,7 @@ def route(
         router = stack.enter_context(Router(policy, load_window_s=load_window))
         server = RouterServer(
             router,
-            listen or DEFAULT_ADDRESS,
+            listen or DEFAULT_ROUTER_ADDRESS,
             insecure=insecure,
             tls=Tls(tls_cert, tls_key, tls_ca) if is_encrypted else None,
             tokens=tokens,

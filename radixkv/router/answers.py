@@ -4,21 +4,8 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.router.router import Pick, Router, WorkerStatus
 from radixkv.rpc import codec
 from radixkv.rpc.auth import Principal
-from radixkv.rpc.rpcs import Rpc
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
-
-SERVICE = "radixkv.v1.RouterService"
-PICK = Rpc(SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
-LOOKUP = Rpc(SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
-LIST_WORKERS = Rpc(
-    SERVICE,
-    "ListWorkers",
-    router_pb2.ListWorkersRequest,
-    router_pb2.ListWorkersResponse,
-    "admin",
-    ("data", "watch"),
-)
 
 
 class RouterHandlers:

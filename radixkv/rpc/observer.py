@@ -14,7 +14,7 @@ from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 
 if TYPE_CHECKING:
-    from radixkv.rpc.front import Call
+    from radixkv.rpc.call import Call
     from radixkv.rpc.tracing import Tracer
 
 logger = logging.getLogger(__name__)

@@ -158,7 +158,7 @@ def test_a_client_renews_its_lease_by_itself(cache, address):
 
 def test_an_old_connection_is_given_up_and_all_that_lives_on_it_goes_on(cache, monkeypatch):
     monkeypatch.setattr(
-        "radixkv.service.server.AGE_OPTIONS",
+        "radixkv.rpc.server.AGE_OPTIONS",
         [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 100)],
     )
     with (
