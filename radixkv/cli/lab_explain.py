@@ -7,7 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.lab_options import CacheOptions, LogOptions, bar, with_options
+from radixkv.cli.lab_options import CacheOptions, LogOptions, bar
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, print_json
 
 if TYPE_CHECKING:

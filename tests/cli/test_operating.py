@@ -141,7 +141,13 @@ WRONG = {
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
     "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),
-    "half of an encryption": (["serve", "--tls-cert", "/nowhere"], "certificate and its key"),
+    "half of an encryption": (
+        ["serve", "--tls-cert", "/nowhere"],
+        "--tls-key FILE",
+    ),
+    "half of the router's": (["route", "--worker", "a=x:1", "--tls-ca", "/nowhere"], "--tls-key"),
+    "prompts for no model": (["serve", "--prompts", "/nowhere"], "--prompts takes --model"),
+    "a chat with no model": (["serve", "--chat"], "--chat takes --model"),
 }
 
 

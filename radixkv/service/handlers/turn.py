@@ -68,7 +68,8 @@ class Desk:
         """Raises UnsupportedError where the engine lends no slots."""
         if not self.lends_slots:
             raise UnsupportedError(
-                f"this server's engine keeps its slots to itself and does not serve {what}"
+                f"this server's engine keeps its slots to itself and does not serve {what}; "
+                "`radixkv serve` without a model lends them, CacheServer with lends_slots=True"
             )
 
     def header(self) -> ResponseHeader:
