@@ -93,6 +93,6 @@ def _advice(found: "Finding") -> str:
         return ""
     start = "what would help"
     if found.movable_in is not None:
-        place = "of request {} in request {}".format(*found.movable_in)
-        start = f"about {found.movable_tokens:,} tokens stand in earlier ones too, as {place}"
+        place = "those of request {} in request {}".format(*found.movable_in)
+        start = f"about {found.movable_tokens:,} tokens are in earlier requests too, as {place}"
     return f"   {start}: {found.advice}\n"

@@ -36,7 +36,11 @@ class ServerFlags:
         Path | None, typer.Option(help="Take only clients with a certificate signed by this, PEM.")
     ] = None
     tokens: Annotated[
-        Path | None, typer.Option(help="Take only calls with a bearer token of this TOML file.")
+        Path | None,
+        typer.Option(
+            help="Take only calls with a bearer token of this TOML file, whose entries are "
+            r"\[[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
+        ),
     ] = None
     metrics: Annotated[str | None, typer.Option(help="host:port where Prometheus may ask.")] = None
     tracing: Annotated[

@@ -1,18 +1,21 @@
 """`radixkv watch`: the live log of what becomes cached and what is evicted."""
 
+import logging
+import sys
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.markup import escape
 
-from radixkv.cli.show import Json, Target, connect, console, print_json
-from radixkv.errors import InvalidArgumentError
+from radixkv.cli.show import Json, Target, connect, console, counted, print_json
+from radixkv.errors import InvalidArgumentError, ServiceUnavailableError
 
 if TYPE_CHECKING:
     from radixkv.events import Event, Update
+    from radixkv.service import Client
 
 
 def watch(
@@ -28,9 +31,15 @@ def watch(
         int | None, typer.Option(min=1, help="End after so many events; by default never.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=0, help="Token ids to show of each event.")] = 8,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for a server that is not there yet.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what becomes cached and what is evicted, as it happens; with --json a line an event."""
+    """Show what becomes cached and what is evicted, as it happens; with --json a line an event.
+
+    When the connection is lost it goes on where it was, once the server is back.
+    """
     from radixkv.tree import Namespace
 
     wanted = Namespace(salt, adapter, extra_key)
@@ -39,6 +48,7 @@ def watch(
     with (
         connect(target) as client,
         suppress(KeyboardInterrupt),
+        _telling(client, wait=wait),
         client.watch(namespace, after=place) as updates,
     ):
         for update, event in islice(_events(updates), count):
@@ -46,6 +56,29 @@ def watch(
                 print_json(_values(update, event))
             else:
                 console().print(_line(update, event, tokens), soft_wrap=True)
+
+
+@contextmanager
+def _telling(client: "Client", *, wait: bool) -> "Iterator[None]":
+    """Around a watch, which by itself is silent while there is no server; raises if there is none
+    at first, unless `wait`.
+    """
+    try:
+        client.server_info()
+    except ServiceUnavailableError as error:
+        if not wait:
+            raise
+        print(f"radixkv: {error}; waiting for it", file=sys.stderr, flush=True)
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("radixkv: %(message)s"))
+    logger = logging.getLogger("radixkv.service.watch")
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(logging.NOTSET)
 
 
 def _parse_place(text: str) -> tuple[int, int]:
@@ -87,5 +120,6 @@ def _line(update: "Update", event: "Event", tokens: int) -> str:
     below = f"below {parent} at {values['parent_offset']}" if parent else "from the root"
     shown = " ".join(map(str, codes[:tokens].tolist())) + (" ..." if len(codes) > tokens else "")
     mark = "in the cache" if update.is_start else f"+{len(codes):,}"
-    line = f"{event.revision:>8}  run {values['run']} {mark}, {len(codes):,} tokens {below}: "
+    size = counted(len(codes), "token")
+    line = f"{event.revision:>8}  run {values['run']} {mark}, {size} {below}: "
     return f"[green]{line}[/]{escape(shown)}"

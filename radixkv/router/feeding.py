@@ -67,6 +67,7 @@ class Feeder:
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._lock = threading.Lock()
+        self._was_reached = False
         self.num_failures = 0
         self.last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
@@ -99,7 +100,8 @@ class Feeder:
         if str(error) != self.last_error:
             self.last_error = str(error)
             is_bug = not isinstance(error, RadixKVError)
-            logger.warning("the watch of %s ended: %s", self._worker, error, exc_info=is_bug)
+            what = "the watch of %s ended" if self._was_reached else "%s was never reached"
+            logger.warning(f"{what}; trying again: %s", self._worker, error, exc_info=is_bug)
         if not isinstance(error, ServiceUnavailableError):
             # Whatever was wrong with where it resumed is not wrong with a snapshot.
             self._index.lose(self._worker)
@@ -114,6 +116,7 @@ class Feeder:
                 if self._stopping.is_set():
                     return
                 self._index.apply(self._worker, update)
+                self._was_reached = True
                 self.num_failures, self.last_error = 0, None
                 if self._index.view(self._worker).state == "behind":
                     return

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -70,7 +70,7 @@ class ServerInfo:
     max_lease_ttl_s: float
     compact_revision: int
     pool_id: str
-    start_time: datetime
+    start_time: datetime  # in UTC
     epoch: int
     revision: int
 
@@ -190,7 +190,7 @@ def _read_server_info(response: GetServerInfoResponse) -> ServerInfo:
         max_lease_ttl_s=response.max_lease_ttl.ToNanoseconds() / 1e9,
         compact_revision=response.compact_revision,
         pool_id=response.pool_id,
-        start_time=response.start_time.ToDatetime().astimezone(),
+        start_time=response.start_time.ToDatetime(UTC),
         epoch=response.header.epoch,
         revision=response.header.revision,
     )

@@ -14,6 +14,7 @@ from radixkv.rpc.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
+from radixkv.rpc.unreachable import check_target
 from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
 from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join
@@ -32,6 +33,7 @@ class _Connection:
     def __init__(
         self, target: str, module: Any, tls: Tls | None, token: str | None, timeout_s: float | None
     ) -> None:
+        check_target(target)
         claim_process()
         self.target = target
         if tls is None:

@@ -92,6 +92,9 @@ def test_it_starts_before_its_workers_do(workers, start, tmp_path):
             return worker
 
         until(lambda: state().last_error)
+        assert process.stderr.readline() == (
+            f"a was never reached; trying again: no server answers at {address}: no such socket\n"
+        )
         assert state().state == "waiting"
         with CacheServer(workers[0].cache, address):
             workers[0].hold([1, 2, 3])
@@ -106,7 +109,7 @@ WRONG = {
     "twice": (("--worker", "a=x:1", "--worker", "a=y:1"), "'a' is given twice"),
     "policy": (("--worker", "a=x:1", "--policy", "nearest"), "there are cache-aware"),
     "address": (("--worker", "a=x:1", "--listen", "nowhere"), "host:port or unix:path"),
-    "open": (("--worker", "a=x:1", "--listen", "0.0.0.0:0"), "open to the network"),
+    "open": (("--worker", "a=x:1", "--listen", "0.0.0.0:0"), "(--tls-cert FILE --tls-key FILE"),
 }
 
 

@@ -325,7 +325,7 @@ async def test_the_async_client_encrypts_too(cache, server_files, client_files, 
 def test_with_encryption_an_address_may_be_open(server_files):
     with CacheServer(PrefixCache(4), "0.0.0.0:0", tls=server_files):
         pass
-    with pytest.raises(errors.ListenError, match="give TLS"):
+    with pytest.raises(errors.ListenError, match="give it TLS"):
         CacheServer(PrefixCache(4), "0.0.0.0:0")
 
 
