@@ -1,5 +1,6 @@
 """The `radixkv` command. Each subcommand is a file that imports what it needs when it runs."""
 
+import logging
 import os
 import sys
 from typing import Annotated, Any
@@ -72,6 +73,7 @@ def main() -> None:
     # Torch's threads would spin while they wait for one another, which on cores that others use
     # makes them many times slower, not faster.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    _log_for_people()
     try:
         try:
             app(prog_name="radixkv")
@@ -83,6 +85,13 @@ def main() -> None:
         print(f"radixkv: {error.strerror or error}", file=sys.stderr)
         _drop_output()
         sys.exit(1)
+
+
+def _log_for_people() -> None:
+    """What radixkv logs goes to standard error as the errors do."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("radixkv: %(message)s"))
+    logging.getLogger("radixkv").addHandler(handler)
 
 
 def _drop_output() -> None:

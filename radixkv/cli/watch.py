@@ -3,7 +3,7 @@
 import logging
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from itertools import islice
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -45,23 +45,19 @@ def watch(
     wanted = Namespace(salt, adapter, extra_key)
     namespace = None if wanted == Namespace() else wanted
     place = None if after is None else _parse_place(after)
-    with (
-        connect(target) as client,
-        suppress(KeyboardInterrupt),
-        _telling(client, wait=wait),
-        client.watch(namespace, after=place) as updates,
-    ):
-        for update, event in islice(_events(updates), count):
-            if as_json:
-                print_json(_values(update, event))
-            else:
-                console().print(_line(update, event, tokens), soft_wrap=True)
+    with connect(target) as client, suppress(KeyboardInterrupt):
+        _tell(client, wait=wait)
+        with client.watch(namespace, after=place) as updates:
+            for update, event in islice(_events(updates), count):
+                if as_json:
+                    print_json(_values(update, event))
+                else:
+                    console().print(_line(update, event, tokens), soft_wrap=True)
 
 
-@contextmanager
-def _telling(client: "Client", *, wait: bool) -> "Iterator[None]":
-    """Around a watch, which by itself is silent while there is no server; raises if there is none
-    at first, unless `wait`.
+def _tell(client: "Client", *, wait: bool) -> None:
+    """A watch by itself is silent while there is no server: say so from now on; raise if there is
+    none now, unless `wait`.
     """
     try:
         client.server_info()
@@ -69,16 +65,7 @@ def _telling(client: "Client", *, wait: bool) -> "Iterator[None]":
         if not wait:
             raise
         print(f"radixkv: {error}; waiting for it", file=sys.stderr, flush=True)
-    handler = logging.StreamHandler()
-    handler.setFormatter(logging.Formatter("radixkv: %(message)s"))
-    logger = logging.getLogger("radixkv.service.watch")
-    logger.addHandler(handler)
-    logger.setLevel(logging.INFO)
-    try:
-        yield
-    finally:
-        logger.removeHandler(handler)
-        logger.setLevel(logging.NOTSET)
+    logging.getLogger("radixkv.service.watch").setLevel(logging.INFO)
 
 
 def _parse_place(text: str) -> tuple[int, int]:

@@ -100,8 +100,10 @@ class Feeder:
         if str(error) != self.last_error:
             self.last_error = str(error)
             is_bug = not isinstance(error, RadixKVError)
-            what = "the watch of %s ended" if self._was_reached else "%s was never reached"
-            logger.warning(f"{what}; trying again: %s", self._worker, error, exc_info=is_bug)
+            what = "its watch ended" if self._was_reached else "never reached so far"
+            logger.warning(
+                "worker %s: %s; trying again: %s", self._worker, what, error, exc_info=is_bug
+            )
         if not isinstance(error, ServiceUnavailableError):
             # Whatever was wrong with where it resumed is not wrong with a snapshot.
             self._index.lose(self._worker)
