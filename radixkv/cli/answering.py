@@ -1,6 +1,5 @@
 """Prompts in, answers out: the loop of `radixkv serve` around a `Generator`."""
 
-import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -10,11 +9,10 @@ from typing import Any
 from rich.text import Text
 
 from radixkv.cli.prompts import Inbox
+from radixkv.cli.server_options import at_signal
 from radixkv.cli.show import console, print_json
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers import Generation, Generator
-
-_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 class Answering:
@@ -40,18 +38,12 @@ class Answering:
     def until_signals(self, inbox: Inbox) -> Iterator[None]:
         """The first SIGTERM or SIGINT ends `run`, another one the process."""
 
-        def stop(*_: object) -> None:
+        def stop() -> None:
             self._is_stopping = True
-            inbox.put(None)  # wakes `run`; a SimpleQueue may be used in a signal handler
-            for number in _SIGNALS:
-                signal.signal(number, signal.SIG_DFL)
+            inbox.put(None)  # wakes `run`
 
-        before = [signal.signal(number, stop) for number in _SIGNALS]
-        try:
+        with at_signal(stop):
             yield
-        finally:
-            for number, handler in zip(_SIGNALS, before, strict=True):
-                signal.signal(number, handler)
 
     def run(self, inbox: Inbox, *, once: bool) -> bool:
         """Answer what comes until a signal (True) or, if `once`, until all is answered (False)."""

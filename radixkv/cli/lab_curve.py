@@ -5,7 +5,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from radixkv.cli.lab_options import LogOptions, finite_capacities, with_options
+from radixkv.cli.lab_options import LogOptions, finite_capacities
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, print_json
 
 if TYPE_CHECKING:

@@ -7,7 +7,8 @@ from rich.console import Group
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.lab_options import CacheOptions, LogOptions, bar, with_options
+from radixkv.cli.lab_options import CacheOptions, LogOptions, bar
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, print_json
 
 if TYPE_CHECKING:
@@ -92,6 +93,6 @@ def _advice(found: "Finding") -> str:
         return ""
     start = "what would help"
     if found.movable_in is not None:
-        place = "of request {} in request {}".format(*found.movable_in)
-        start = f"about {found.movable_tokens:,} tokens stand in earlier ones too, as {place}"
+        place = "those of request {} in request {}".format(*found.movable_in)
+        start = f"about {found.movable_tokens:,} tokens are in earlier requests too, as {place}"
     return f"   {start}: {found.advice}\n"

@@ -1,13 +1,11 @@
 """What the commands of the lab share: how a log is read, and the cache that it goes through."""
 
-import inspect
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, is_dataclass
-from functools import wraps
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -120,35 +118,6 @@ class PrefillOptions:
 
 
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
-
-
-def with_options(command: Callable[..., None]) -> Callable[..., None]:
-    """`command`, with the fields of its dataclass parameters as options in their place."""
-    own = inspect.signature(command).parameters
-    groups: dict[str, type[Any]] = {
-        name: each.annotation
-        for name, each in own.items()
-        if isinstance(each.annotation, type) and is_dataclass(each.annotation)
-    }
-    fields = {name: [*inspect.signature(group).parameters] for name, group in groups.items()}
-
-    @wraps(command)
-    def expanded(**options: Any) -> None:
-        made = {
-            name: group(**{field: options.pop(field) for field in fields[name]})
-            for name, group in groups.items()
-        }
-        command(**made, **options)
-
-    shown = [
-        parameter.replace(kind=inspect.Parameter.KEYWORD_ONLY)
-        for name, each in own.items()
-        for parameter in (
-            inspect.signature(groups[name]).parameters.values() if name in groups else [each]
-        )
-    ]
-    expanded.__signature__ = inspect.Signature(shown)  # type: ignore[attr-defined]
-    return expanded
 
 
 @contextmanager

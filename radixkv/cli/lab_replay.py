@@ -10,7 +10,8 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.lab_options import CacheOptions, LogOptions, PrefillOptions, run, with_options
+from radixkv.cli.lab_options import CacheOptions, LogOptions, PrefillOptions, run
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, pairs, print_json
 
 if TYPE_CHECKING:

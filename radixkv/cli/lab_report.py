@@ -16,8 +16,8 @@ from radixkv.cli.lab_options import (
     bar,
     finite_capacities,
     names,
-    with_options,
 )
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, print_json
 from radixkv.errors import InvalidArgumentError
 

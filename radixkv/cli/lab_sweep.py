@@ -8,7 +8,8 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from radixkv.cli.lab_options import Jobs, LogOptions, bar, capacities, names, numbers, with_options
+from radixkv.cli.lab_options import Jobs, LogOptions, bar, capacities, names, numbers
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, print_json
 
 if TYPE_CHECKING:

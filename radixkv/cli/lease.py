@@ -8,7 +8,7 @@ import typer
 from rich.markup import escape
 from rich.table import Table
 
-from radixkv.cli.show import Json, Target, connect, console, print_json
+from radixkv.cli.show import Json, Target, connect, console, counted, print_json
 
 if TYPE_CHECKING:
     from radixkv.service import Client, LeaseInfo
@@ -49,7 +49,8 @@ def revoke(lease_id: LeaseId, target: Target = None, as_json: Json = False) -> N
     if as_json:
         print_json({"num_pins": num_pins, "num_slots": num_slots})
     else:
-        console().print(f"lease {lease_id} has ended: {num_pins:,} pins, {num_slots:,} slots")
+        held = f"{counted(num_pins, 'pin')}, {counted(num_slots, 'slot')}"
+        console().print(f"lease {lease_id} has ended: {held}")
 
 
 def _all(client: "Client") -> "Iterator[LeaseInfo]":
@@ -63,7 +64,9 @@ def _all(client: "Client") -> "Iterator[LeaseInfo]":
 
 
 def _table(leases: "list[LeaseInfo]") -> Table:
-    table = Table("lease", "holder", "pool", title=f"{len(leases)} leases", title_justify="left")
+    table = Table(
+        "lease", "holder", "pool", title=counted(len(leases), "lease"), title_justify="left"
+    )
     for name in ("ttl", "left", "pins", "slots"):
         table.add_column(name, justify="right")
     for each in leases:

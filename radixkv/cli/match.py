@@ -1,24 +1,35 @@
 """`radixkv match`: how much of a prompt a server holds."""
 
+import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 from rich.table import Table
 
-from radixkv.cli.show import Json, Target, connect, console, print_json
+from radixkv.cli.show import Json, Target, connect, console, model_packages, print_json
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidTokensError
+
+_TOKENIZERS = "a tokenizer.json, a folder with one, a .gguf file, or smollm2"
+_LONGEST_SHOWN = 60
 
 
 def match(
     ids: Annotated[
         list[str] | None,
-        typer.Option(help="Token ids of a prompt, apart by commas. May be repeated."),
+        typer.Option(
+            help="Token ids of a prompt, apart by commas; -: a prompt a line of standard input, as "
+            "1,2,3 or [1, 2, 3]. May be repeated."
+        ),
     ] = None,
     text: Annotated[
         list[str] | None, typer.Option(help="Text of a prompt; takes --tokenizer. May be repeated.")
     ] = None,
-    tokenizer: Annotated[Path | None, typer.Option(help="A tokenizer.json for --text.")] = None,
+    tokenizer: Annotated[
+        str | None,
+        typer.Option(help=f"For --text: {_TOKENIZERS}."),
+    ] = None,
     target: Target = None,
     salt: Annotated[str | None, typer.Option(help="Tenant salt of the namespace.")] = None,
     adapter: Annotated[str | None, typer.Option(help="Adapter of the namespace.")] = None,
@@ -32,12 +43,16 @@ def match(
     ] = False,
     as_json: Json = False,
 ) -> None:
-    """Ask a server how much of each prompt is cached. Changes nothing, except with --slots."""
+    """Ask a server how much of each prompt is cached. Changes nothing, except with --slots.
+
+    As in: echo '[1, 2, 3]' | radixkv match --ids -
+    """
     from radixkv.tree import Namespace
 
-    prompts = [_parse_ids(item) for item in ids or ()] + _encode(text or [], tokenizer)
+    prompts = [prompt for item in ids or () for prompt in _prompts(item)]
+    prompts += _encode(text or [], tokenizer)
     if not prompts:
-        raise InvalidArgumentError("give a prompt: --ids 1,2,3, or --text with --tokenizer")
+        raise InvalidArgumentError("no prompt; give --ids 1,2,3, or --text with --tokenizer")
     with connect(target) as client:
         reply = client.match(
             prompts,
@@ -56,28 +71,48 @@ def match(
         console().print(_table(rows, slots))
 
 
+def _prompts(item: str) -> Iterator[list[int]]:
+    """What one --ids says: a prompt, or the lines of standard input."""
+    lines = sys.stdin if item == "-" else [item]
+    yield from (_parse_ids(line.strip()) for line in lines if line.strip() or item != "-")
+
+
 def _parse_ids(text: str) -> list[int]:
+    inside = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     try:
-        return [int(word) for word in text.replace(",", " ").split()]
+        return [int(word) for word in inside.replace(",", " ").split()]
     except ValueError:
-        raise InvalidTokensError(f"--ids {text!r} are no token ids; write them as 1,2,3") from None
+        shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
+        raise InvalidTokensError(f"--ids {shown!r} are no token ids; write them as 1,2,3") from None
 
 
-def _encode(texts: list[str], tokenizer: Path | None) -> list[list[int]]:
+def _encode(texts: list[str], tokenizer: str | None) -> list[list[int]]:
     if not texts:
         return []
     if tokenizer is None:
-        raise InvalidArgumentError("--text takes --tokenizer FILE, a tokenizer.json")
-    if not tokenizer.is_file():
-        raise InvalidArgumentError(f"--tokenizer {tokenizer} is no file")
+        raise InvalidArgumentError(f"--text takes --tokenizer: {_TOKENIZERS}")
+    path = Path(tokenizer)
+    file = path / "tokenizer.json" if path.is_dir() else path
+    if file.suffix == ".json" and file.is_file():
+        return _encode_by_file(texts, file)
+    if tokenizer != "smollm2" and not (path.suffix == ".gguf" and path.is_file()):
+        raise InvalidArgumentError(f"--tokenizer {tokenizer!r} is none; it takes {_TOKENIZERS}")
+    with model_packages():
+        from radixkv.integrations.transformers import load_tokenizer
+
+    encoder = load_tokenizer(tokenizer)
+    return [list(encoder.encode(item)) for item in texts]
+
+
+def _encode_by_file(texts: list[str], file: Path) -> list[list[int]]:
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise BackendUnavailableError("--text needs tokenizers: pip install tokenizers") from None
     try:
-        encoder = Tokenizer.from_file(str(tokenizer))
+        encoder = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises nothing narrower
-        reason = f"--tokenizer {tokenizer} is no tokenizer.json: {error}"
+        reason = f"--tokenizer {file} is no tokenizer.json: {error}"
         raise InvalidArgumentError(reason) from error
     return [encoder.encode(item).ids for item in texts]
 

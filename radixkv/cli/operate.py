@@ -4,7 +4,7 @@ from typing import Annotated
 
 import typer
 
-from radixkv.cli.show import Json, Target, connect, console, print_json
+from radixkv.cli.show import Json, Target, connect, console, counted, print_json
 
 
 def evict(
@@ -18,7 +18,7 @@ def evict(
     if as_json:
         print_json({"num_evicted": evicted})
     else:
-        console().print(f"{evicted:,} tokens evicted")
+        console().print(f"{counted(evicted, 'token')} evicted")
 
 
 def clear(

@@ -1,29 +1,17 @@
 """`radixkv serve`: a real model at work, or none, and a server for what its cache holds."""
 
-import signal
-import sys
+import tomllib
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from radixkv.cli.options import with_options
 from radixkv.cli.prompts import Inbox, feed, open_prompts
-from radixkv.cli.server_options import (
-    DrainDelay,
-    Insecure,
-    Listen,
-    LogJson,
-    Metrics,
-    ServerOptions,
-    Tenants,
-    TlsCa,
-    TlsCert,
-    TlsKey,
-    Tokens,
-    Tracing,
-)
+from radixkv.cli.server_options import ServerFlags, say_where, signalled
 from radixkv.cli.show import Json, model_packages
+from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
@@ -31,14 +19,14 @@ if TYPE_CHECKING:
     from radixkv.integrations.transformers import Generator
     from radixkv.service import CacheServer
 
-SMOLLM2 = "smollm2"
 
-
+@with_options
 def serve(
+    *,
     model: Annotated[
         str | None,
         typer.Option(
-            help=f"Hugging Face folder, GGUF file, or {SMOLLM2} for the packaged model; without "
+            help="Hugging Face folder, GGUF file, or smollm2 for the packaged model; without "
             "one, engines elsewhere own the pool and name it with their leases."
         ),
     ] = None,
@@ -48,18 +36,7 @@ def serve(
             help='Prompts, a line each, or JSON lines with "prompt"; else standard input.'
         ),
     ] = None,
-    listen: Listen = None,
-    insecure: Insecure = False,
-    tls_cert: TlsCert = None,
-    tls_key: TlsKey = None,
-    tls_ca: TlsCa = None,
-    tokens: Tokens = None,
-    metrics: Metrics = None,
-    tenants: Tenants = None,
-    tracing: Tracing = False,
-    log_json: LogJson = False,
-    drain_delay: DrainDelay = 0.0,
-    slots: Annotated[int, typer.Option(help="Slots of the KV pool.")] = 8192,
+    slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192,
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
     estimate_capacity: Annotated[
@@ -77,21 +54,27 @@ def serve(
     once: Annotated[
         bool, typer.Option("--once", help="Exit when all prompts are answered.")
     ] = False,
-    grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that what is running has at SIGTERM.")
-    ] = 10.0,
+    tenants: Annotated[
+        Path | None, typer.Option(help='TOML file of alias = "salt", for figures a tenant.')
+    ] = None,
+    flags: ServerFlags,
     as_json: Json = False,
 ) -> None:
     """Run a model on prompts, with a server beside it that tells what its cache holds.
 
-    Without a model the server alone: engines elsewhere take leases, slots and prefixes from it.
+    Without a model the server alone: engines elsewhere take leases, slots and prefixes from it. A
+    model keeps its slots to itself: its K/V is in this process, where nobody else can write it.
 
     Answers go to standard output, everything else to standard error.
 
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
     """
     from radixkv.cache import PrefixCache
+    from radixkv.rpc.limits import DEFAULT_ADDRESS
+    from radixkv.service import CacheServer
 
+    if model is None:
+        _check_alone({"--prompts": prompts, "--chat": chat, "--once": once})
     # A model takes a while to load: what is wrong with the rest is told before.
     cache = PrefixCache(
         slots,
@@ -100,13 +83,15 @@ def serve(
         max_requests=max_batch,
         estimate_capacity=estimate_capacity,
     )
-    options = ServerOptions(
-        *(listen, insecure, tls_cert, tls_key, tls_ca, tokens),
-        *(metrics, tenants, tracing, log_json, drain_delay),
+    server = CacheServer(
+        cache,
+        flags.listen or DEFAULT_ADDRESS,
+        alone=model is None,
+        tenants=_read_tenants(tenants),
+        **flags.options(),
     )
-    server = options.server(cache, alone=model is None)
     if model is None:
-        _serve_alone(server, grace)
+        _serve_alone(server, slots, flags.grace)
         return
     lines = open_prompts(prompts)
     generator, tokenizer = _load(model, cache, max_batch)
@@ -115,37 +100,35 @@ def serve(
     answering = Answering(
         generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
     )
-    _run(answering, server, lines, once=once, grace_s=grace)
+    what = f"{model} with {slots:,} slots"
+    _run(answering, server, lines, what, once=once, grace_s=flags.grace)
 
 
-def _serve_alone(server: "CacheServer", grace_s: float) -> None:
-    stopping: SimpleQueue[None] = SimpleQueue()
+def _check_alone(given: dict[str, Any]) -> None:
+    for option, value in given.items():
+        if value:
+            raise InvalidArgumentError(f"{option} takes --model: without one nothing is generated")
 
-    def stop(*_: object) -> None:
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, signal.SIG_DFL)
-        stopping.put(None)
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    with server:
-        _say_where(server)
-        stopping.get()
+def _serve_alone(server: "CacheServer", slots: int, grace_s: float) -> None:
+    with signalled() as wait, server:
+        say_where(server, f"{slots:,} slots for engines elsewhere")
+        wait()
         server.stop(grace_s)
 
 
-def _say_where(server: "CacheServer") -> None:
-    print(f"radixkv: listening on {server.address}", file=sys.stderr, flush=True)
-    if server.metrics_address is not None:
-        print(f"radixkv: metrics on {server.metrics_address}", file=sys.stderr, flush=True)
-
-
 def _run(
-    answering: "Answering", server: "CacheServer", lines: IO[str], *, once: bool, grace_s: float
+    answering: "Answering",
+    server: "CacheServer",
+    lines: IO[str],
+    what: str,
+    *,
+    once: bool,
+    grace_s: float,
 ) -> None:
     inbox: Inbox = SimpleQueue()
     with answering.until_signals(inbox), server:
-        _say_where(server)
+        say_where(server, what)
         feed(inbox, lines)
         is_stopped = answering.run(inbox, once=once)
         server.stop(grace_s)
@@ -161,11 +144,24 @@ def _load(model: str, cache: "PrefixCache", max_batch: int) -> tuple["Generator"
 
         from radixkv.integrations.transformers import (
             Generator,
-            find_smollm2,
             load_model,
             load_tokenizer,
         )
 
     logging.disable_progress_bar()
-    path = find_smollm2() if model == SMOLLM2 else model
-    return Generator(load_model(path), cache=cache, max_batch=max_batch), load_tokenizer(path)
+    generator = Generator(load_model(model), cache=cache, max_batch=max_batch)
+    return generator, load_tokenizer(model)
+
+
+def _read_tenants(path: Path | None) -> dict[str, str]:
+    if path is None:
+        return {}
+    try:
+        tenants = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise InvalidArgumentError(f"--tenants {path}: {error.strerror}") from error
+    except ValueError:
+        tenants = None
+    if tenants is None or not all(isinstance(salt, str) for salt in tenants.values()):
+        raise InvalidArgumentError(f'--tenants {path} is no TOML of alias = "salt"')
+    return tenants

@@ -1,8 +1,12 @@
-"""The options of `radixkv serve` that concern its server, and the server that they make."""
+"""What `radixkv serve` and `radixkv route` have in common: their server, and when it ends."""
 
-import tomllib
+import signal
+import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -10,80 +14,103 @@ import typer
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
-    from radixkv.cache import PrefixCache
-    from radixkv.service import CacheServer
+    from radixkv.rpc.server import Server, ServerOptions
+    from radixkv.rpc.tls import Tls
 
-Listen = Annotated[str | None, typer.Option(help="Where to listen: host:port or unix:/path.")]
-Insecure = Annotated[
-    bool, typer.Option("--insecure", help="Allow an open address without encryption.")
-]
-TlsCert = Annotated[Path | None, typer.Option(help="Certificate of this server, PEM.")]
-TlsKey = Annotated[Path | None, typer.Option(help="Its key, PEM.")]
-TlsCa = Annotated[
-    Path | None, typer.Option(help="Take only clients with a certificate signed by this, PEM.")
-]
-Tokens = Annotated[
-    Path | None, typer.Option(help="Take only calls with a bearer token of this TOML file.")
-]
-Metrics = Annotated[str | None, typer.Option(help="host:port where Prometheus may ask.")]
-Tenants = Annotated[
-    Path | None, typer.Option(help='TOML file of alias = "salt", for figures a tenant.')
-]
-Tracing = Annotated[bool, typer.Option("--tracing", help="Make OpenTelemetry spans of calls.")]
-LogJson = Annotated[bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")]
-DrainDelay = Annotated[
-    float, typer.Option(min=0, help="Seconds at SIGTERM for balancers to look away.")
-]
+_SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
 @dataclass(frozen=True, slots=True)
-class ServerOptions:
-    """What the command line says of the server."""
+class ServerFlags:
+    """Where a server listens, who may ask it, what it tells of itself, how it ends."""
 
-    listen: str | None
-    insecure: bool
-    tls_cert: Path | None
-    tls_key: Path | None
-    tls_ca: Path | None
-    tokens: Path | None
-    metrics: str | None
-    tenants: Path | None
-    tracing: bool
-    log_json: bool
-    drain_delay: float
+    listen: Annotated[
+        str | None, typer.Option(help="Where to listen: host:port or unix:/path.")
+    ] = None
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Allow an open address without encryption.")
+    ] = False
+    tls_cert: Annotated[Path | None, typer.Option(help="Certificate of this server, PEM.")] = None
+    tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None
+    tls_ca: Annotated[
+        Path | None, typer.Option(help="Take only clients with a certificate signed by this, PEM.")
+    ] = None
+    tokens: Annotated[
+        Path | None,
+        typer.Option(
+            help="Take only calls with a bearer token of this TOML file, whose entries are "
+            r"\[[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
+        ),
+    ] = None
+    metrics: Annotated[str | None, typer.Option(help="host:port where Prometheus may ask.")] = None
+    tracing: Annotated[
+        bool, typer.Option("--tracing", help="Make OpenTelemetry spans of calls.")
+    ] = False
+    log_json: Annotated[
+        bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")
+    ] = False
+    drain_delay: Annotated[
+        float, typer.Option(min=0, help="Seconds at SIGTERM for balancers to look away.")
+    ] = 0.0
+    grace: Annotated[
+        float, typer.Option(min=0, help="Seconds that what is running has at SIGTERM.")
+    ] = 10.0
 
-    def server(self, cache: "PrefixCache", *, alone: bool) -> "CacheServer":
-        """Not started yet. Raises InvalidArgumentError, ListenError."""
-        from radixkv.service import CacheServer, Tls
-        from radixkv.service.limits import DEFAULT_ADDRESS
-        from radixkv.service.logs import log_json
+    def options(self) -> "ServerOptions":
+        """As a `Server` takes them; logs are JSON from now on, if wanted."""
+        from radixkv.rpc.logs import log_json
 
         if self.log_json:
             log_json()
-        is_encrypted = self.tls_cert or self.tls_key or self.tls_ca
-        return CacheServer(
-            cache,
-            self.listen or DEFAULT_ADDRESS,
-            insecure=self.insecure,
-            alone=alone,
-            tls=Tls(self.tls_cert, self.tls_key, self.tls_ca) if is_encrypted else None,
-            tokens=self.tokens,
-            metrics=self.metrics,
-            tenants=_read_tenants(self.tenants),
-            tracing=self.tracing,
-            drain_delay_s=self.drain_delay,
-        )
+        return {
+            "insecure": self.insecure,
+            "tls": self._tls(),
+            "tokens": self.tokens,
+            "metrics": self.metrics,
+            "tracing": self.tracing,
+            "drain_delay_s": self.drain_delay,
+        }
+
+    def _tls(self) -> "Tls | None":
+        from radixkv.rpc.tls import Tls
+
+        if not (self.tls_cert or self.tls_key or self.tls_ca):
+            return None
+        if self.tls_cert is None or self.tls_key is None:
+            raise InvalidArgumentError(
+                "encryption takes a certificate and its key: --tls-cert FILE --tls-key FILE"
+            )
+        return Tls(self.tls_cert, self.tls_key, self.tls_ca)
 
 
-def _read_tenants(path: Path | None) -> dict[str, str]:
-    if path is None:
-        return {}
+def say_where(server: "Server", what: str) -> None:
+    """Tell people on standard error where a started server listens, and what it is."""
+    print(f"radixkv: listening on {server.address}, {what}", file=sys.stderr, flush=True)
+    if server.metrics_address is not None:
+        print(f"radixkv: metrics on {server.metrics_address}", file=sys.stderr, flush=True)
+
+
+@contextmanager
+def at_signal(stop: Callable[[], None]) -> Iterator[None]:
+    """The first SIGTERM or SIGINT calls `stop`, another one ends the process."""
+
+    def stop_once(*_: object) -> None:
+        for number in _SIGNALS:
+            signal.signal(number, signal.SIG_DFL)
+        stop()
+
+    before = [signal.signal(number, stop_once) for number in _SIGNALS]
     try:
-        tenants = tomllib.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise InvalidArgumentError(f"--tenants {path}: {error.strerror}") from error
-    except ValueError:
-        tenants = None
-    if tenants is None or not all(isinstance(salt, str) for salt in tenants.values()):
-        raise InvalidArgumentError(f'--tenants {path} is no TOML of alias = "salt"')
-    return tenants
+        yield
+    finally:
+        for number, handler in zip(_SIGNALS, before, strict=True):
+            signal.signal(number, handler)
+
+
+@contextmanager
+def signalled() -> Iterator[Callable[[], None]]:
+    """A function that returns when the first SIGTERM or SIGINT has come."""
+    # Of what one can wait for, a signal handler may use this: it takes no lock.
+    came: SimpleQueue[None] = SimpleQueue()
+    with at_signal(lambda: came.put(None)):
+        yield came.get

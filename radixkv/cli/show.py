@@ -3,6 +3,7 @@
 import json
 import os
 import sys
+import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -10,7 +11,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.console import Console
+from rich.console import Console, RenderableType
+from rich.live import Live
 from rich.table import Table
 
 from radixkv.errors import BackendUnavailableError
@@ -37,8 +39,8 @@ def connect(target: str | None) -> "Client":
 
     The environment says who asks, and how (see `Target`): a token in an argument would be seen.
     """
+    from radixkv.rpc.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
     from radixkv.service import Client, Tls
-    from radixkv.service.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
 
     ca, certificate, key = (_file_of(f"RADIXKV_TLS_{name}") for name in ("CA", "CERT", "KEY"))
     return Client(
@@ -67,6 +69,26 @@ def model_packages() -> Iterator[None]:
         ) from error
 
 
+def show_live(frames: Iterable[RenderableType], every_s: float) -> None:
+    """Each in the place of the one before on a terminal, one below the other elsewhere."""
+    ours = console()
+    if not ours.is_terminal:
+        for frame in frames:
+            ours.print(frame)
+            sys.stdout.flush()
+            time.sleep(every_s)
+        return
+    with Live(console=ours, auto_refresh=False) as live:
+        for frame in frames:
+            live.update(frame, refresh=True)
+            time.sleep(every_s)
+
+
+def counted(number: int, thing: str) -> str:
+    """`1 lease`, `2,000 leases`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def console() -> Console:
     """Standard output, for people."""
     return Console(width=None if sys.stdout.isatty() else _PIPE_WIDTH, highlight=False)
@@ -87,7 +109,8 @@ def _plain(value: Any) -> Any:
 
 def pairs(title: str, rows: Iterable[tuple[str, Any]]) -> Table:
     """A table of names and values."""
-    table = Table(title=title, show_header=False, title_justify="left")
+    # As wide as its title, which else would be folded.
+    table = Table(title=title, show_header=False, title_justify="left", min_width=len(title))
     table.add_column(style="bold")
     table.add_column(justify="right")
     for name, value in rows:

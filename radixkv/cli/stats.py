@@ -1,15 +1,15 @@
 """`radixkv stats`: the sizes and counters of a server, once or live."""
 
+import itertools
 import time
 from contextlib import suppress
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
 from rich.table import Table
 
-from radixkv.cli.show import Json, Target, connect, console, pairs, print_json
+from radixkv.cli.show import Json, Target, connect, console, pairs, print_json, show_live
 
 if TYPE_CHECKING:
     from radixkv.service import Client, ServerInfo, ServerStats
@@ -31,7 +31,7 @@ def stats(
         elif not watch:
             console().print(_table(info, client.stats()))
         else:
-            _show_live(client, info, every)
+            show_live((_table(info, client.stats()) for _ in itertools.count()), every)
 
 
 def _print_lines(client: "Client", info: "ServerInfo", every: float | None) -> None:
@@ -40,13 +40,6 @@ def _print_lines(client: "Client", info: "ServerInfo", every: float | None) -> N
         if every is None:
             return
         time.sleep(every)
-
-
-def _show_live(client: "Client", info: "ServerInfo", every: float) -> None:
-    with Live(console=console(), auto_refresh=False) as live:
-        while True:
-            live.update(_table(info, client.stats()), refresh=True)
-            time.sleep(every)
 
 
 def _values(info: "ServerInfo", now: "ServerStats") -> dict[str, Any]:

@@ -7,16 +7,20 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.live import Live
+from rich import box
+from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from radixkv.cli.show import Json, connect, console, print_json
+from radixkv.cli.show import Json, connect, console, counted, print_json, show_live
 from radixkv.errors import RadixKVError
 
 if TYPE_CHECKING:
     from radixkv.service import Client, ServerStats
 
-_NUMBERS = ("slots", "free", "private", "evictable", "protected", "waiting", "pins", "leases")
+_COLUMNS = (
+    *("slots", "free", "private", "cached", "in use", "pins", "leases", "hit rate", "revision"),
+)
 
 
 @dataclass(slots=True)
@@ -38,23 +42,31 @@ def top(
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show sizes and hit rates of any number of servers, live; with --json a line a look."""
+    """Show sizes and hit rates of any number of servers, live; with --json a line a look.
+
+    Private slots belong to requests under way; of what is cached, the part in use is not evicted.
+    The hit rate is that since the look before. With --once, exit code 1 if no server answers.
+    """
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         clients = [stack.enter_context(connect(target)) for target in targets or [""]]
         looks = _looks(clients)
-        if as_json:
+        if once:
+            _show_once(next(looks), as_json)
+        elif as_json:
             for look in looks:
                 print_json([_values(each) for each in look])
-                if once:
-                    return
                 time.sleep(every)
-        elif once:
-            console().print(_table(next(looks)))
         else:
-            with Live(console=console(), auto_refresh=False) as live:
-                for look in looks:
-                    live.update(_table(look), refresh=True)
-                    time.sleep(every)
+            show_live(map(_frame, looks), every)
+
+
+def _show_once(look: list[_Look], as_json: bool) -> None:
+    if as_json:
+        print_json([_values(each) for each in look])
+    else:
+        console().print(_frame(look))
+    if all(each.stats is None for each in look):
+        raise typer.Exit(1)
 
 
 def _looks(clients: "list[Client]") -> Iterator[list[_Look]]:
@@ -82,26 +94,35 @@ def _values(look: _Look) -> dict[str, Any]:
     return {"target": look.target, **asdict(look.stats), "hit_rate": look.hit_rate}
 
 
-def _table(look: list[_Look]) -> Table:
-    table = Table("worker", title=f"{len(look)} workers", title_justify="left")
-    for name in (*_NUMBERS, "hit rate", "revision"):
-        table.add_column(name, justify="right")
-    for each in look:
-        table.add_row(each.target, *_cells(each))
-    return table
-
-
-def _cells(look: _Look) -> list[str]:
-    stats = look.stats
-    if stats is None:
-        return ["[red]no answer[/]"]
-    sizes = (
-        stats.free_slots,
-        stats.allocated_slots,
-        stats.evictable_size,
-        stats.protected_size,
-        stats.waiting_slots,
+def _frame(look: list[_Look]) -> RenderableType:
+    """A table that fits 80 columns, and below it why some do not answer."""
+    title = counted(len(look), "worker")
+    table = Table(
+        "worker", title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, expand=False
     )
-    numbers = (sum(sizes), *sizes, stats.num_pins, stats.num_leases)
-    rate = "-" if look.hit_rate is None else f"{look.hit_rate:.1%}"
-    return [*(f"{number:,}" for number in numbers), rate, f"{stats.revision:,}"]
+    for name in _COLUMNS:
+        table.add_column(name, justify="right", no_wrap=True)
+    for each in look:
+        table.add_row(each.target, *_cells(each.stats, each.hit_rate))
+    return Group(table, *(Text(each.error, "red") for each in look if each.stats is None))
+
+
+def _cells(stats: "ServerStats | None", hit_rate: float | None) -> list[str]:
+    if stats is None:
+        return ["-"] * len(_COLUMNS)
+    cached = stats.evictable_size + stats.protected_size
+    sizes = (
+        stats.free_slots + stats.allocated_slots + stats.waiting_slots + cached,
+        *(stats.free_slots, stats.allocated_slots, cached, stats.protected_size),
+        *(stats.num_pins, stats.num_leases),
+    )
+    rate = "-" if hit_rate is None else f"{hit_rate:.1%}"
+    return [*map(_short, sizes), rate, str(stats.revision)]
+
+
+def _short(number: int) -> str:
+    """At most six characters: 9999, 98.3k, 1000k, 65.5M."""
+    if number < 10_000:
+        return str(number)
+    size, unit = (1_000, "k") if number < 10_000_000 else (1_000_000, "M")
+    return f"{number / size:.{int(number < 100 * size)}f}{unit}"

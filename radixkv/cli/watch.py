@@ -1,5 +1,7 @@
 """`radixkv watch`: the live log of what becomes cached and what is evicted."""
 
+import logging
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from itertools import islice
@@ -8,11 +10,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.markup import escape
 
-from radixkv.cli.show import Json, Target, connect, console, print_json
-from radixkv.errors import InvalidArgumentError
+from radixkv.cli.show import Json, Target, connect, console, counted, print_json
+from radixkv.errors import InvalidArgumentError, ServiceUnavailableError
 
 if TYPE_CHECKING:
     from radixkv.events import Event, Update
+    from radixkv.service import Client
 
 
 def watch(
@@ -28,24 +31,41 @@ def watch(
         int | None, typer.Option(min=1, help="End after so many events; by default never.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=0, help="Token ids to show of each event.")] = 8,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Wait for a server that is not there yet.")
+    ] = False,
     as_json: Json = False,
 ) -> None:
-    """Show what becomes cached and what is evicted, as it happens; with --json a line an event."""
+    """Show what becomes cached and what is evicted, as it happens; with --json a line an event.
+
+    When the connection is lost it goes on where it was, once the server is back.
+    """
     from radixkv.tree import Namespace
 
     wanted = Namespace(salt, adapter, extra_key)
     namespace = None if wanted == Namespace() else wanted
     place = None if after is None else _parse_place(after)
-    with (
-        connect(target) as client,
-        suppress(KeyboardInterrupt),
-        client.watch(namespace, after=place) as updates,
-    ):
-        for update, event in islice(_events(updates), count):
-            if as_json:
-                print_json(_values(update, event))
-            else:
-                console().print(_line(update, event, tokens), soft_wrap=True)
+    with connect(target) as client, suppress(KeyboardInterrupt):
+        _tell(client, wait=wait)
+        with client.watch(namespace, after=place) as updates:
+            for update, event in islice(_events(updates), count):
+                if as_json:
+                    print_json(_values(update, event))
+                else:
+                    console().print(_line(update, event, tokens), soft_wrap=True)
+
+
+def _tell(client: "Client", *, wait: bool) -> None:
+    """A watch by itself is silent while there is no server: say so from now on; raise if there is
+    none now, unless `wait`.
+    """
+    try:
+        client.server_info()
+    except ServiceUnavailableError as error:
+        if not wait:
+            raise
+        print(f"radixkv: {error}; waiting for it", file=sys.stderr, flush=True)
+    logging.getLogger("radixkv.service.watch").setLevel(logging.INFO)
 
 
 def _parse_place(text: str) -> tuple[int, int]:
@@ -87,5 +107,6 @@ def _line(update: "Update", event: "Event", tokens: int) -> str:
     below = f"below {parent} at {values['parent_offset']}" if parent else "from the root"
     shown = " ".join(map(str, codes[:tokens].tolist())) + (" ..." if len(codes) > tokens else "")
     mark = "in the cache" if update.is_start else f"+{len(codes):,}"
-    line = f"{event.revision:>8}  run {values['run']} {mark}, {len(codes):,} tokens {below}: "
+    size = counted(len(codes), "token")
+    line = f"{event.revision:>8}  run {values['run']} {mark}, {size} {below}: "
     return f"[green]{line}[/]{escape(shown)}"

@@ -32,6 +32,30 @@ class Stream(Protocol):
 Source: TypeAlias = Callable[[Position | None], Stream]
 
 
+class Paged(Protocol):
+    """What a server says of itself."""
+
+    @property
+    def page_size(self) -> int: ...
+
+
+class WorkerClient(Protocol):
+    """Asks a worker's server: `radixkv.service.Client` is one."""
+
+    def server_info(self) -> Paged: ...
+    def watch(self, *, after: Position | None) -> Stream: ...
+
+
+def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
+    """The client's watch; the index also learns the page size of its server."""
+
+    def begin(position: Position | None) -> Stream:
+        index.set_page_size(worker, client.server_info().page_size)
+        return client.watch(after=position)
+
+    return begin
+
+
 class Feeder:
     """Feeds one worker's watch to an index, and begins it again where it ended.
 
@@ -43,6 +67,7 @@ class Feeder:
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._lock = threading.Lock()
+        self._was_reached = False
         self.num_failures = 0
         self.last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
@@ -75,7 +100,10 @@ class Feeder:
         if str(error) != self.last_error:
             self.last_error = str(error)
             is_bug = not isinstance(error, RadixKVError)
-            logger.warning("the watch of %s ended: %s", self._worker, error, exc_info=is_bug)
+            what = "its watch ended" if self._was_reached else "never reached so far"
+            logger.warning(
+                "worker %s: %s; trying again: %s", self._worker, what, error, exc_info=is_bug
+            )
         if not isinstance(error, ServiceUnavailableError):
             # Whatever was wrong with where it resumed is not wrong with a snapshot.
             self._index.lose(self._worker)
@@ -90,6 +118,7 @@ class Feeder:
                 if self._stopping.is_set():
                     return
                 self._index.apply(self._worker, update)
+                self._was_reached = True
                 self.num_failures, self.last_error = 0, None
                 if self._index.view(self._worker).state == "behind":
                     return

@@ -12,7 +12,7 @@ import numpy as np
 
 from radixkv.errors import InvalidTokensError, NoWorkersError
 from radixkv.events import Update
-from radixkv.router.feeding import Feeder, Source
+from radixkv.router.feeding import Feeder, Source, WorkerClient, watch_of
 from radixkv.router.index import PrefixIndex, WorkerView
 from radixkv.router.loads import Loads, check_load
 from radixkv.router.policies import FloatArray, IntArray, Policy, Question, new_policy
@@ -125,6 +125,10 @@ class Router:
             if source is not None:
                 self._feeders[worker] = Feeder(self.index, worker, source)
                 self._feeders[worker].start()
+
+    def follow(self, worker: str, client: WorkerClient, *, address: str = "") -> None:
+        """`add_worker`, fed by a client's watch. The client stays open until the worker goes."""
+        self.add_worker(worker, watch_of(client, self.index, worker), address=address)
 
     def remove_worker(self, worker: str) -> None:
         """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""

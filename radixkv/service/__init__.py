@@ -1,19 +1,18 @@
 """The gRPC service: `CacheServer` answers for a cache, `Client` and `AsyncClient` ask.
 
-Both sides: `limits.py` (what they agree on), `rpcs.py`, `codec.py`, `event_codec.py`, `status.py`
-(how errors travel), `tls.py`. The server: `front.py` (who may call, and how errors are told),
-`handlers/`, `leases.py`, `answers.py`, `watching.py`, `auth.py`, `metrics.py`, `observer.py`. The
-client: `calls.py`, `lease_calls.py`, `admin_calls.py` (what can be asked), `coalesce.py`,
-`lease.py`, `watch.py`.
+On what `radixkv.rpc` has for every server. The server: `handlers/`, `leases.py`, `answers.py` (of
+requests that are repeated), `watching.py`. The client: `calls.py`, `lease_calls.py`,
+`admin_calls.py` (what can be asked), `methods.py`, `coalesce.py`, `lease.py`, `watch.py`. Both:
+`event_codec.py`.
 """
 
+from radixkv.rpc.codec import Prompt
+from radixkv.rpc.tls import Tls
 from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats
 from radixkv.service.client import AsyncClient, Client
-from radixkv.service.codec import Prompt
 from radixkv.service.lease import AsyncLease, Lease
 from radixkv.service.lease_calls import Allocated, Insert, Inserted, LeaseInfo
 from radixkv.service.server import CacheServer
-from radixkv.service.tls import Tls
 from radixkv.service.watch import AsyncWatch, Watch
 
 __all__ = [

@@ -2,7 +2,7 @@
 
 import uuid
 
-from radixkv.service import rpcs
+from radixkv.rpc import rpcs
 from radixkv.service.calls import Call
 from radixkv.v1.admin_pb2 import CheckIntegrityRequest, ClearCacheRequest
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import partial
 from typing import Any, Generic, TypeAlias, TypeVar
 
@@ -10,10 +10,10 @@ import numpy as np
 from google.protobuf.message import Message
 
 from radixkv.errors import MessageTooLargeError
-from radixkv.service import codec
-from radixkv.service.codec import Prompt
-from radixkv.service.limits import MAX_MESSAGE_BYTES
-from radixkv.service.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
+from radixkv.rpc import codec
+from radixkv.rpc.codec import Prompt
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES
+from radixkv.rpc.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
 from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
@@ -70,7 +70,7 @@ class ServerInfo:
     max_lease_ttl_s: float
     compact_revision: int
     pool_id: str
-    start_time: datetime
+    start_time: datetime  # in UTC
     epoch: int
     revision: int
 
@@ -190,7 +190,7 @@ def _read_server_info(response: GetServerInfoResponse) -> ServerInfo:
         max_lease_ttl_s=response.max_lease_ttl.ToNanoseconds() / 1e9,
         compact_revision=response.compact_revision,
         pool_id=response.pool_id,
-        start_time=response.start_time.ToDatetime().astimezone(),
+        start_time=response.start_time.ToDatetime(UTC),
         epoch=response.header.epoch,
         revision=response.header.revision,
     )

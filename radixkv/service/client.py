@@ -8,17 +8,18 @@ import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
+from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.process import claim_process
+from radixkv.rpc.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
+from radixkv.rpc.status import to_error
+from radixkv.rpc.tls import Tls
+from radixkv.rpc.tracing import trace_context
+from radixkv.rpc.unreachable import check_target
 from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
 from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join
 from radixkv.service.lease import AsyncLease, Lease, Term, now_s
-from radixkv.service.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
 from radixkv.service.methods import awaited, blocking
-from radixkv.service.process import claim_process
-from radixkv.service.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
-from radixkv.service.status import to_error
-from radixkv.service.tls import Tls
-from radixkv.service.tracing import trace_context
 from radixkv.service.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest
@@ -29,21 +30,37 @@ T = TypeVar("T")
 class _Connection:
     """What both clients know: where they call, and how each RPC is called."""
 
+    _grpc: Any
+    _coalescing: Any
+
     def __init__(
-        self, target: str, module: Any, tls: Tls | None, token: str | None, timeout_s: float | None
+        self,
+        target: str = DEFAULT_ADDRESS,
+        *,
+        token: str | None = None,
+        tls: Tls | None = None,
+        timeout_s: float | None = None,
+        coalesce: bool = True,
+        clock: Callable[[], float] = now_s,
     ) -> None:
+        check_target(target)
         claim_process()
-        self.target = target
+        self.target, self._clock = target, clock
         if tls is None:
-            self._channel = module.insecure_channel(target, CLIENT_OPTIONS)
+            self._channel = self._grpc.insecure_channel(target, CLIENT_OPTIONS)
         else:
             credentials = tls.channel_credentials()
-            self._channel = module.secure_channel(target, credentials, CLIENT_OPTIONS)
+            self._channel = self._grpc.secure_channel(target, credentials, CLIENT_OPTIONS)
+        self._coalescer = self._coalescing(self._call) if coalesce else None
         self._metadata: tuple[tuple[str, str], ...]
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._timeout_s = _checked(timeout_s)
         self._methods: dict[str, Any] = {}
         self._is_closed = False
+
+    def _call(self, call: Call[Any]) -> Any:
+        """The answer, or what will give it."""
+        raise NotImplementedError
 
     def _start(self, call: Call[Any]) -> Any:
         return self._method(call.rpc)(
@@ -103,19 +120,8 @@ class Client(_Connection):
     On the other side of a fork it raises ForkedProcessError.
     """
 
-    def __init__(
-        self,
-        target: str = DEFAULT_ADDRESS,
-        *,
-        token: str | None = None,
-        tls: Tls | None = None,
-        timeout_s: float | None = None,
-        coalesce: bool = True,
-        clock: Callable[[], float] = now_s,
-    ) -> None:
-        super().__init__(target, grpc, tls, token, timeout_s)
-        self._coalescer = Coalescer(self._call) if coalesce else None
-        self._clock = clock
+    _grpc = grpc
+    _coalescing = Coalescer
 
     match = blocking(calls.match)
     server_info = blocking(calls.server_info)
@@ -149,7 +155,8 @@ class Client(_Connection):
     def _make(self, call: Call[T]) -> T:
         if self._coalescer is not None and can_join(call):
             joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
-            return self._coalescer.match(joined)  # type: ignore[return-value]
+            answer: T = self._coalescer.match(joined)
+            return answer
         return self._call(call)
 
     def _call(self, call: Call[T]) -> T:
@@ -173,19 +180,8 @@ class Client(_Connection):
 class AsyncClient(_Connection):
     """`Client` for asyncio: the same calls, awaited. Belongs to the event loop that made it."""
 
-    def __init__(
-        self,
-        target: str = DEFAULT_ADDRESS,
-        *,
-        token: str | None = None,
-        tls: Tls | None = None,
-        timeout_s: float | None = None,
-        coalesce: bool = True,
-        clock: Callable[[], float] = now_s,
-    ) -> None:
-        super().__init__(target, grpc.aio, tls, token, timeout_s)
-        self._coalescer = AsyncCoalescer(self._call) if coalesce else None
-        self._clock = clock
+    _grpc = grpc.aio
+    _coalescing = AsyncCoalescer
 
     match = awaited(calls.match)
     server_info = awaited(calls.server_info)
@@ -212,7 +208,8 @@ class AsyncClient(_Connection):
     async def _make(self, call: Call[T]) -> T:
         if self._coalescer is not None and can_join(call):
             joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
-            return await self._coalescer.match(joined)  # type: ignore[return-value]
+            answer: T = await self._coalescer.match(joined)
+            return answer
         return await self._call(call)
 
     async def _call(self, call: Call[T]) -> T:

@@ -17,8 +17,8 @@ from radixkv.errors import (
     RadixKVError,
     ServiceError,
 )
+from radixkv.rpc.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
 from radixkv.service.calls import Call, MatchReply
-from radixkv.service.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 
 _MOST_BYTES = 4 << 20

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 
 from radixkv.events import Cleared, Event, Runs, Update
-from radixkv.service import codec
+from radixkv.rpc import codec
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1 import watch_pb2
 from radixkv.v1.types_pb2 import ResponseHeader

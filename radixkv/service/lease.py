@@ -23,9 +23,9 @@ from radixkv.errors import (
     LeaseNotFoundError,
     RadixKVError,
 )
+from radixkv.rpc.limits import LEASE_MARGIN_S
 from radixkv.service import lease_calls
 from radixkv.service.lease_calls import LeaseInfo, LeaseRef
-from radixkv.service.limits import LEASE_MARGIN_S
 from radixkv.service.methods import awaited_under, blocking_under
 from radixkv.v1.lease_pb2 import KeepLeaseAliveRequest, KeepLeaseAliveResponse
 

@@ -9,9 +9,9 @@ from typing import NamedTuple, TypeAlias
 from google.protobuf.duration_pb2 import Duration
 
 from radixkv.errors import InvalidSlotsError
-from radixkv.service import codec, rpcs
+from radixkv.rpc import codec, rpcs
+from radixkv.rpc.codec import Prompt
 from radixkv.service.calls import Call, MatchReply, Prompts, check_size, match
-from radixkv.service.codec import Prompt
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
 from radixkv.tree.tokens import Int32Array

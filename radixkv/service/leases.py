@@ -23,8 +23,8 @@ from radixkv.errors import (
 )
 from radixkv.loans import Aside
 from radixkv.pin import Pin
-from radixkv.service.auth import ANYONE, Principal
-from radixkv.service.limits import (
+from radixkv.rpc.auth import ANYONE, Principal
+from radixkv.rpc.limits import (
     LONGEST_HOLDER_BYTES,
     MAX_LEASE_TTL_S,
     MAX_LEASES,

@@ -5,6 +5,7 @@ snapshot again where that history is gone, or the server is another one.
 """
 
 import asyncio
+import logging
 import random
 import threading
 from collections.abc import Callable
@@ -20,11 +21,13 @@ from radixkv.errors import (
     WatcherTooSlowError,
 )
 from radixkv.events import Update
-from radixkv.service import codec
+from radixkv.rpc import codec
+from radixkv.rpc.status import to_error
 from radixkv.service.event_codec import UpdateReader
-from radixkv.service.status import to_error
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
+
+logger = logging.getLogger(__name__)
 
 _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 # Opens a stream for a request.
@@ -61,7 +64,7 @@ class _Position:
                 self._after = None
         return update
 
-    def pause_after(self, error: RadixKVError) -> float:
+    def pause_after(self, error: RadixKVError, target: str) -> float:
         """How long to wait before the next request; raises `error` where none would help."""
         if isinstance(error, WatcherTooSlowError):
             return 0.0
@@ -71,6 +74,9 @@ class _Position:
         is_cut_off = error.details.get("code") == "CANCELLED"  # by a proxy, say
         if not isinstance(error, ServiceUnavailableError) and not is_cut_off:
             raise error
+        if self._pause_s == _SHORTEST_PAUSE_S:  # the first failure since the last word
+            place = "" if self._after is None else f" after revision {self._after[1]}"
+            logger.info("the watch of %s was cut%s; trying again: %s", target, place, error)
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return pause_s
@@ -104,7 +110,7 @@ class Watch:
                 self._stream = None
                 if not self._closed.is_set():
                     failed = to_error(error, self._target)
-                    self._closed.wait(self._position.pause_after(failed))
+                    self._closed.wait(self._position.pause_after(failed, self._target))
             else:
                 if update is not None:
                     return update
@@ -157,7 +163,7 @@ class AsyncWatch:
                 self._stream = None
                 if not self._is_closed:
                     failed = to_error(error, self._target)
-                    await asyncio.sleep(self._position.pause_after(failed))
+                    await asyncio.sleep(self._position.pause_after(failed, self._target))
             except asyncio.CancelledError:
                 if not self._is_closed:
                     raise

@@ -18,10 +18,10 @@ from radixkv.errors import (
     WatcherTooSlowError,
 )
 from radixkv.events import Run, Runs, Update, runs_of
-from radixkv.service import codec
-from radixkv.service.auth import Principal
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
+from radixkv.rpc.limits import PROGRESS_S
 from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
-from radixkv.service.limits import PROGRESS_S
 from radixkv.tree import Namespace, Stored
 from radixkv.v1.watch_pb2 import WatchRequest
 

@@ -10,8 +10,8 @@ import struct
 import time
 
 from radixkv import PrefixCache
+from radixkv.rpc.limits import CLIENT_OPTIONS, SERVER_OPTIONS
 from radixkv.service import CacheServer
-from radixkv.service.limits import CLIENT_OPTIONS, SERVER_OPTIONS
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 SETTINGS, PING, GOAWAY = 4, 6, 7

@@ -26,8 +26,8 @@ def run(monkeypatch: pytest.MonkeyPatch):
     """`radixkv` with these arguments, in this process."""
     monkeypatch.delenv("RADIXKV_TARGET", raising=False)
 
-    def invoke(*arguments: str) -> Result:
-        return CliRunner().invoke(app, list(arguments))
+    def invoke(*arguments: str, input: str | None = None) -> Result:
+        return CliRunner().invoke(app, list(arguments), input=input)
 
     return invoke
 

@@ -39,6 +39,16 @@ def test_match_of_ids(run, cache, server):
     assert match == {"tokens": 3, "matched_length": 3, "slots": slots}
 
 
+def test_match_of_ids_from_standard_input(run, cache, server):
+    hold(cache, [1, 2, 3])
+    where = ["match", "--target", server.address, "--json", "--ids"]
+    asked = run(*where, "-", "--ids", "7", input="[1, 2, 9]\n\n1,2,3\n")
+    assert [m["matched_length"] for m in json.loads(asked.stdout)["matches"]] == [2, 3, 0]
+    wrong = run(*where, "-", input=f"[{'1, ' * 1000}x]\n")
+    assert wrong.exit_code == 2
+    assert len(wrong.stderr) < 200
+
+
 def test_match_for_people(run, cache, server):
     slots = hold(cache, [1, 2, 3])
     asked = run("match", "--target", server.address, "--ids", "1,2,9,9", "--slots")
@@ -87,6 +97,8 @@ def test_match_of_text(run, cache, server, tmp_path):
         "matched_length": 2,
         "slots": None,
     }
+    where = ["match", "--target", server.address, "--text", "hello world", "--json"]
+    assert run(*where, "--tokenizer", str(tmp_path)).stdout == asked.stdout, "or its folder"
 
 
 def test_text_without_tokenizers_says_what_to_install(run, tmp_path, monkeypatch):
@@ -122,6 +134,7 @@ def test_stats(run, cache, server):
     people = run("stats", "--target", server.address)
     assert people.exit_code == 0
     assert f"{stats.epoch:016x}" in people.stdout
+    assert "core, page size 1\n" in people.stdout, "the title stands on one line"
 
 
 def test_stats_of_a_cache_that_nobody_asked(run, server):
@@ -185,6 +198,7 @@ WRONG = {
     "negative": (["match", "--ids", "-5"], "-5"),
     "no prompt": (["match"], "--ids 1,2,3"),
     "no tokenizer": (["match", "--text", "a"], "--tokenizer"),
+    "a name of no tokenizer": (["match", "--text", "a", "--tokenizer", "gpt"], "or smollm2"),
     "no such tokenizer": (["match", "--text", "a", "--tokenizer", "/nowhere"], "/nowhere"),
     "memory": ([*PLAN, "--memory", "lots"], "lots"),
     "no lengths": ([*PLAN, "--lengths", "/nowhere"], "/nowhere"),
@@ -204,7 +218,10 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(run, arguments, says):
 def test_nobody_there_is_one_line_and_exit_code_1(run, command):
     done = run(*command, "--target", "127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (1, "")
-    assert done.stderr.startswith("radixkv: 127.0.0.1:1: ")
+    assert done.stderr == (
+        "radixkv: no server answers at 127.0.0.1:1: connection refused; "
+        "`radixkv serve` starts one\n"
+    )
     assert done.stderr.count("\n") == 1
 
 

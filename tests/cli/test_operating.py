@@ -5,6 +5,7 @@ import json
 import pytest
 
 from radixkv import Namespace
+from radixkv.cli.top import _short
 from radixkv.service import CacheServer, Client
 from tests.service.helpers import hold
 
@@ -54,7 +55,14 @@ def test_watch_for_people(run, cache, server):
     assert "keeps 18" in lines
     assert "is gone" in lines
     only = run("watch", "--target", server.address, "--salt", "b", "--after", place, "--count", "1")
-    assert "run 2 +1, 1 tokens from the root: 7" in only.stdout
+    assert "run 2 +1, 1 token from the root: 7" in only.stdout
+
+
+def test_watch_of_nobody_ends_at_once(run):
+    done = run("watch", "--target", "127.0.0.1:1")
+    assert (done.exit_code, done.stdout) == (1, "")
+    assert "no server answers at 127.0.0.1:1" in done.stderr
+    assert "`radixkv serve` starts one" in done.stderr
 
 
 def test_top(run, cache, server):
@@ -66,11 +74,30 @@ def test_top(run, cache, server):
         assert (one["target"], one["evictable_size"], one["free_slots"]) == (targets[0], 3, 61)
         assert two["evictable_size"] == 3
         assert nobody["target"] == "127.0.0.1:1"
-        assert "failed to connect" in nobody["error"]
+        assert nobody["error"] == "no server answers at 127.0.0.1:1: connection refused"
         people = run("top", *targets, "127.0.0.1:1", "--once").stdout
         assert "3 workers" in people
-        assert "no answer" in people
+        assert nobody["error"] in people
         assert all(target in people for target in targets)
+        assert max(map(len, people.splitlines())) <= 80
+
+
+def test_top_once_of_nobody(run):
+    for how in ([], ["--json"]):
+        done = run("top", "127.0.0.1:1", "--once", *how)
+        assert done.exit_code == 1
+        assert "no server answers at 127.0.0.1:1" in done.stdout
+    title, *_ = run("top", "127.0.0.1:1", "--once").stdout.splitlines()
+    assert title.strip() == "1 worker"
+
+
+SIZES = {0: "0", 9999: "9999", 10_000: "10.0k", 98_304: "98.3k", 100_000: "100k"}
+SIZES |= {9_999_999: "10000k", 10_000_000: "10.0M", 2**31: "2147M"}
+
+
+@pytest.mark.parametrize(("size", "shown"), SIZES.items())
+def test_sizes_in_top_are_short(size, shown):
+    assert _short(size) == shown
 
 
 def test_leases(run, server):
@@ -81,10 +108,12 @@ def test_leases(run, server):
         assert (shown["id"], shown["holder"], shown["num_pins"]) == (lease.id, "engine [1]", 1)
         one = run("lease", "show", str(lease.id), "--target", server.address, "--json")
         assert json.loads(one.stdout)["id"] == lease.id
+        title, *_ = run("lease", "list", "--target", server.address).stdout.splitlines()
+        assert title.strip() == "1 lease"
         for command in (["list"], ["show", str(lease.id)]):
             assert "engine [1]" in run("lease", *command, "--target", server.address).stdout
         ended = run("lease", "revoke", str(lease.id), "--target", server.address)
-        assert f"lease {lease.id} has ended: 1 pins, 0 slots" in ended.stdout
+        assert f"lease {lease.id} has ended: 1 pin, 0 slots" in ended.stdout
         gone = run("lease", "show", str(lease.id), "--target", server.address)
         assert (gone.exit_code, gone.stdout) == (1, "")
         assert gone.stderr.startswith("radixkv: there is no lease")
@@ -138,10 +167,19 @@ def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
 
 
 WRONG = {
+    "target": (["stats", "--target", "nonsense"], "it takes host:port, as in 127.0.0.1:50051"),
+    "a worker": (["top", "nonsense"], "it takes host:port"),
+    "a worker to route to": (["route", "--worker", "a=nonsense"], "it takes host:port"),
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
     "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),
-    "half of an encryption": (["serve", "--tls-cert", "/nowhere"], "certificate and its key"),
+    "half of an encryption": (
+        ["serve", "--tls-cert", "/nowhere"],
+        "--tls-key FILE",
+    ),
+    "half of the router's": (["route", "--worker", "a=x:1", "--tls-ca", "/nowhere"], "--tls-key"),
+    "prompts for no model": (["serve", "--prompts", "/nowhere"], "--prompts takes --model"),
+    "a chat with no model": (["serve", "--chat"], "--chat takes --model"),
 }
 
 

@@ -41,6 +41,7 @@ def test_every_prompt_is_answered_and_shares_what_it_can(serve):
     assert all(each["prompt_tokens"] == len(ids(each["prompt"])) for each in answers)
     assert sum(each["cached_tokens"] for each in answers) >= 12 * len(ids(SHARED))
     assert done.stderr.startswith("radixkv: listening on 127.0.0.1:")
+    assert done.stderr.endswith("tiny0 with 8,192 slots\n")
     assert done.stderr.count("\n") == 1
 
 

@@ -21,8 +21,8 @@ import numpy as np
 from radixkv import Namespace, PrefixCache
 from radixkv.events import Run, Runs
 from radixkv.router import PrefixIndex
+from radixkv.rpc.codec import write_namespace
 from radixkv.service import CacheServer, Client, Watch
-from radixkv.service.codec import write_namespace
 from radixkv.v1.admin_pb2 import DumpTreeRequest, DumpTreeResponse
 from tests.e2e.engines import NUM_SLOTS, SALTS, STEPS, Engine
 

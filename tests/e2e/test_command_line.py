@@ -28,7 +28,7 @@ def server():
 def test_an_error_is_one_line_and_no_traceback():
     done = run("stats", "--target", "127.0.0.1:1")
     assert (done.returncode, done.stdout) == (1, "")
-    assert done.stderr.startswith("radixkv: 127.0.0.1:1: failed to connect")
+    assert done.stderr.startswith("radixkv: no server answers at 127.0.0.1:1: ")
     assert done.stderr.count("\n") == 1
 
 
@@ -58,6 +58,46 @@ def test_watching_ends_with_ctrl_c(server):
     watch.send_signal(signal.SIGINT)
     _, err = watch.communicate(timeout=60)
     assert (watch.returncode, err) == (0, "")
+
+
+def test_top_in_a_pipe_prints_a_table_a_look(server):
+    command = [*COMMAND, "top", server.address, "--every", "0.1"]
+    top = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    seen = 0
+    while seen < 3:
+        seen += server.address in top.stdout.readline()
+    top.send_signal(signal.SIGINT)
+    _, err = top.communicate(timeout=60)
+    assert (top.returncode, err) == (0, "")
+
+
+def test_watch_waits_if_asked_and_goes_on_where_it_was(tmp_path):
+    address = f"unix:{tmp_path}/x.sock"
+    command = [*COMMAND, "watch", "--target", address, "--wait", "--json"]
+    watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    assert watch.stderr.readline() == (
+        f"radixkv: no server answers at {address}: no such socket; waiting for it\n"
+    )
+    cache = PrefixCache(64)
+    for stored in range(2):
+        with CacheServer(cache, address):
+            cache.finish(cache.admit([stored]))
+            assert json.loads(watch.stdout.readline())["tokens"] == [stored]
+        assert watch.stderr.readline().startswith(
+            f"radixkv: the watch of {address} was cut after revision {stored + 1}; trying again: "
+        )
+    watch.send_signal(signal.SIGINT)
+    watch.communicate(timeout=60)
+    assert watch.returncode == 0
+
+
+@pytest.mark.parametrize("arguments", [["--help"], ["lab", "--help"], ["serve", "--help"]])
+def test_a_full_disk_is_one_line(arguments):
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [*COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, text=True, timeout=60
+        )
+    assert (done.returncode, done.stderr) == (1, "radixkv: No space left on device\n")
 
 
 def test_watching_on_a_terminal_draws_again_and_again(server):

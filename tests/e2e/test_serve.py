@@ -39,7 +39,7 @@ class Serve:
         """Waits until it listens."""
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
-        found = re.fullmatch(r"radixkv: listening on (\S+)\n", line)
+        found = re.fullmatch(r"radixkv: listening on (\S+), .* slots\n", line)
         assert found, line + self.process.stderr.read()
         return found[1]
 

@@ -35,7 +35,9 @@ class Alone:
     def said(self, what: str) -> str:
         assert self.process.stderr is not None
         line = self.process.stderr.readline()
-        found = re.fullmatch(rf"radixkv: {what} on (\S+)\n", line)
+        found = re.fullmatch(
+            rf"radixkv: {what} on (\S+?)(, .* slots for engines elsewhere)?\n", line
+        )
         assert found, line + self.process.stderr.read()
         return found[1]
 

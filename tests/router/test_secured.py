@@ -5,9 +5,10 @@ import pytest
 import trustme
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.cli.router_server import RouterServer, watch_source
 from radixkv.router import Router
-from radixkv.service import CacheServer, Client, Tls, codec
+from radixkv.router.server import RouterServer
+from radixkv.rpc import codec
+from radixkv.service import CacheServer, Client, Tls
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
 from tests.router.test_router import until
@@ -99,7 +100,7 @@ def test_workers_that_ask_who_watches_them(router, tokens):
             for name in ("watch", "data")
         }
         for name, client in clients.items():
-            router.add_worker(name, watch_source(router, name, client))
+            router.follow(name, client)
 
         def statuses():
             return {status.view.worker: status for status in router.workers()}

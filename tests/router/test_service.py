@@ -9,9 +9,10 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_status import rpc_status
 
 from radixkv import Namespace, errors
-from radixkv.cli.router_server import RouterServer, watch_source
 from radixkv.router import Router
-from radixkv.service import CacheServer, Client, codec
+from radixkv.router.server import RouterServer
+from radixkv.rpc import codec
+from radixkv.service import CacheServer, Client
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence
@@ -240,7 +241,7 @@ def test_a_router_over_real_servers():
         servers = [CacheServer(worker.cache, "127.0.0.1:0").start() for worker in workers]
         clients = [Client(server.address) for server in servers]
         for worker, client in zip(workers, clients, strict=True):
-            router.add_worker(worker.name, watch_source(router, worker.name, client))
+            router.follow(worker.name, client)
         with grpc.insecure_channel(front.address) as channel:
             stub = RouterServiceStub(channel)
             workers[0].hold([1, 2, 3])

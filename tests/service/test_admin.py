@@ -6,8 +6,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
+from radixkv.rpc.codec import unpack, write_namespace
 from radixkv.service import CacheServer
-from radixkv.service.codec import unpack, write_namespace
 from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
 from radixkv.v1.info_pb2 import GetStatsRequest

@@ -15,8 +15,9 @@ import numpy as np
 import pytest
 
 from radixkv import PrefixCache
-from radixkv.service import CacheServer, limits
-from radixkv.service.limits import MAX_MESSAGE_BYTES
+from radixkv.rpc import limits
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES
+from radixkv.service import CacheServer
 from radixkv.v1.lease_pb2 import KeepLeaseAliveRequest
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest

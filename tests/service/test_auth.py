@@ -10,8 +10,9 @@ import trustme
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.service import AsyncClient, CacheServer, Client, Insert, Tls, auth
-from radixkv.service.rpcs import SERVICES
+from radixkv.rpc import auth
+from radixkv.rpc.rpcs import SERVICES
+from radixkv.service import AsyncClient, CacheServer, Client, Insert, Tls
 from radixkv.v1.info_pb2 import GetServerInfoRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from tests.service.helpers import details, hold, refusal
@@ -238,7 +239,7 @@ def test_logs_have_no_tokens_ids_nor_salts(connected, caplog):
         client.match([271828], Namespace(salt="salt-of-b"))
     with pytest.raises(errors.UnauthenticatedError):
         connected("my-secret").match([1])
-    (first, second) = [r for r in caplog.records if r.name.startswith("radixkv.service")]
+    (first, second) = [r for r in caplog.records if r.name.startswith("radixkv.rpc")]
     assert (first.method, first.code, first.reason, first.caller) == (
         "/radixkv.v1.PrefixCacheService/MatchPrefix",
         "PERMISSION_DENIED",
@@ -324,7 +325,7 @@ async def test_the_async_client_encrypts_too(cache, server_files, client_files, 
 def test_with_encryption_an_address_may_be_open(server_files):
     with CacheServer(PrefixCache(4), "0.0.0.0:0", tls=server_files):
         pass
-    with pytest.raises(errors.ListenError, match="give TLS"):
+    with pytest.raises(errors.ListenError, match="give it TLS"):
         CacheServer(PrefixCache(4), "0.0.0.0:0")
 
 

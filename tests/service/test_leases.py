@@ -8,8 +8,8 @@ import pytest
 from google.protobuf.duration_pb2 import Duration
 
 from radixkv import PrefixCache, errors
+from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
 from radixkv.service import AsyncClient, CacheServer, Insert
-from radixkv.service.limits import LEASE_GRACE_S, LEASE_MARGIN_S
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from tests.service.helpers import Clock, connect, details, hold, refusal
@@ -158,7 +158,7 @@ def test_a_client_renews_its_lease_by_itself(cache, address):
 
 def test_an_old_connection_is_given_up_and_all_that_lives_on_it_goes_on(cache, monkeypatch):
     monkeypatch.setattr(
-        "radixkv.service.server.AGE_OPTIONS",
+        "radixkv.rpc.server.AGE_OPTIONS",
         [("grpc.max_connection_age_ms", 200), ("grpc.max_connection_age_grace_ms", 100)],
     )
     with (
@@ -260,7 +260,7 @@ def test_leases_page_by_page(quiet):
 @pytest.mark.parametrize("address", ["127.0.0.1:0"])
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
-    from radixkv.service.auth import ANYONE
+    from radixkv.rpc.auth import ANYONE
     from radixkv.service.handlers import LeaseHandlers
 
     handlers = LeaseHandlers(server._desk)

@@ -8,8 +8,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import PrefixCache, errors
-from radixkv.service import CacheServer, Client, limits
-from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_MESSAGE_BYTES
+from radixkv.rpc import limits
+from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_MESSAGE_BYTES
+from radixkv.service import CacheServer, Client
 from radixkv.v1.info_pb2 import GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub

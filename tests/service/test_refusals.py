@@ -6,9 +6,9 @@ import pytest
 from grpc_status import rpc_status
 
 from radixkv import Namespace, PrefixCache, errors
+from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
+from radixkv.rpc.status import TABLE, to_status
 from radixkv.service import CacheServer, Prompt
-from radixkv.service.limits import MAX_BATCH_SEQUENCES
-from radixkv.service.status import TABLE, to_status
 from radixkv.v1.prefix_cache_pb2 import AllocateSlotsRequest, MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence

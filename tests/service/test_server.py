@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
 from radixkv import PrefixCache, errors
+from radixkv.rpc.address import is_local
 from radixkv.service import CacheServer
-from radixkv.service.address import is_local
 from tests.service.helpers import SlowCache, connect, hold
 
 SERVING = health_pb2.HealthCheckResponse.SERVING

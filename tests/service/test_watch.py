@@ -9,7 +9,8 @@ import pytest
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.events import Cleared, EventLog, Runs, follow, runs_of
-from radixkv.service import AsyncClient, CacheServer, limits
+from radixkv.rpc import limits
+from radixkv.service import AsyncClient, CacheServer
 from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapshot, write_update
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse

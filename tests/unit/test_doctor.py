@@ -47,6 +47,10 @@ def test_what_development_needs_is_ok_here(findings):
 
 def test_attention_backends_are_told_one_by_one(findings):
     assert findings["attention reference"].state == "ok"
+    for name in ("fa3", "tree", "triton"):
+        found = findings[f"attention {name}"]
+        assert found.state == "ok" or "machines with a CUDA device" in found.advice
+        assert not found.detail.startswith("attention")
 
 
 def test_a_core_that_is_not_native_says_why(findings):

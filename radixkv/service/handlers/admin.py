@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any
 
-from radixkv.service import codec
-from radixkv.service.auth import Principal
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
 from radixkv.service.handlers.turn import Desk
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (

@@ -5,10 +5,10 @@ from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import radixkv
-from radixkv.service import codec
-from radixkv.service.auth import Principal
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
+from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
 from radixkv.service.handlers.turn import Desk
-from radixkv.service.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
 from radixkv.tree import Namespace
 from radixkv.v1.info_pb2 import GetServerInfoResponse, GetStatsRequest, GetStatsResponse
 

@@ -5,7 +5,7 @@ from itertools import islice
 from google.protobuf.duration_pb2 import Duration
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.service.auth import Principal
+from radixkv.rpc.auth import Principal
 from radixkv.service.handlers.turn import Desk
 from radixkv.service.leases import Lease
 from radixkv.v1 import lease_pb2

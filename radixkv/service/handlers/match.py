@@ -3,11 +3,11 @@
 from collections.abc import Callable, Sequence
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, MessageTooLargeError
-from radixkv.service import codec
-from radixkv.service.auth import Principal
-from radixkv.service.codec import Key
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
+from radixkv.rpc.codec import Key
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
 from radixkv.service.handlers.turn import Desk
-from radixkv.service.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
 from radixkv.tree import Namespace
 from radixkv.v1.prefix_cache_pb2 import (
     MatchPrefixRequest,

@@ -10,11 +10,11 @@ from radixkv.errors import (
     StaleHandleError,
 )
 from radixkv.pin import Insert, Inserted
-from radixkv.service import codec
-from radixkv.service.auth import Principal
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service.handlers.turn import Desk
 from radixkv.service.leases import Lease
-from radixkv.service.limits import MAX_MESSAGE_BYTES
 from radixkv.tree import as_slots
 from radixkv.tree.tokens import EMPTY, Int32Array
 from radixkv.v1.prefix_cache_pb2 import (

@@ -6,8 +6,8 @@ from typing import Any
 
 from radixkv.cache import PrefixCache
 from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
+from radixkv.rpc.auth import Principal
 from radixkv.service.answers import Answers, Response
-from radixkv.service.auth import Principal
 from radixkv.service.leases import Lease, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
 
@@ -68,7 +68,8 @@ class Desk:
         """Raises UnsupportedError where the engine lends no slots."""
         if not self.lends_slots:
             raise UnsupportedError(
-                f"this server's engine keeps its slots to itself and does not serve {what}"
+                f"this server's engine keeps its slots to itself and does not serve {what}; "
+                "`radixkv serve` without a model lends them, CacheServer with lends_slots=True"
             )
 
     def header(self) -> ResponseHeader:

@@ -20,7 +20,8 @@ def check_address(address: str, *, insecure: bool) -> None:
     if not insecure and not is_local(address):
         raise _refusal(
             address,
-            "it is open to the network, without encryption; give TLS, or allow it with insecure",
+            "it is open to the network, without encryption; give it TLS (--tls-cert FILE "
+            "--tls-key FILE; in Python `tls`), or allow that (--insecure; in Python `insecure`)",
         )
 
 

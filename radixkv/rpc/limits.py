@@ -5,7 +5,7 @@ from typing import Any, Literal, TypeAlias
 
 Options: TypeAlias = list[tuple[str, Any]]
 
-DEFAULT_ADDRESS = "127.0.0.1:50051"
+DEFAULT_ADDRESS, DEFAULT_ROUTER_ADDRESS = "127.0.0.1:50051", "127.0.0.1:50052"
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_BATCH_SEQUENCES = 1024
 DATA_DEADLINE_S = 1.0

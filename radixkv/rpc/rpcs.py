@@ -5,8 +5,8 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from radixkv.service.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
-from radixkv.v1 import admin_pb2, info_pb2, lease_pb2, prefix_cache_pb2, watch_pb2
+from radixkv.rpc.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
+from radixkv.v1 import admin_pb2, info_pb2, lease_pb2, prefix_cache_pb2, router_pb2, watch_pb2
 
 Request = TypeVar("Request", bound=Message)
 Response = TypeVar("Response", bound=Message)
@@ -43,6 +43,8 @@ LEASE_SERVICE = "radixkv.v1.LeaseService"
 WATCH_SERVICE = "radixkv.v1.WatchService"
 INFO_SERVICE = "radixkv.v1.InfoService"
 ADMIN_SERVICE = "radixkv.v1.AdminService"
+ROUTER_SERVICE = "radixkv.v1.RouterService"
+# Of a cache.
 SERVICES = (PREFIX_CACHE_SERVICE, LEASE_SERVICE, WATCH_SERVICE, INFO_SERVICE, ADMIN_SERVICE)
 
 MATCH_PREFIX = Rpc(
@@ -146,4 +148,14 @@ DUMP_TREE = Rpc(
     admin_pb2.DumpTreeResponse,
     "stream",
     (),
+)
+PICK = Rpc(ROUTER_SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
+LOOKUP = Rpc(ROUTER_SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
+LIST_WORKERS = Rpc(
+    ROUTER_SERVICE,
+    "ListWorkers",
+    router_pb2.ListWorkersRequest,
+    router_pb2.ListWorkersResponse,
+    "admin",
+    ("data", "watch"),
 )

@@ -1,24 +1,11 @@
 """What RouterService answers, from one `Router`; knows messages, nothing of connections."""
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.router import Pick, Router, WorkerStatus
-from radixkv.service import codec
-from radixkv.service.auth import Principal
-from radixkv.service.rpcs import Rpc
+from radixkv.router.router import Pick, Router, WorkerStatus
+from radixkv.rpc import codec
+from radixkv.rpc.auth import Principal
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
-
-SERVICE = "radixkv.v1.RouterService"
-PICK = Rpc(SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
-LOOKUP = Rpc(SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
-LIST_WORKERS = Rpc(
-    SERVICE,
-    "ListWorkers",
-    router_pb2.ListWorkersRequest,
-    router_pb2.ListWorkersResponse,
-    "admin",
-    ("data", "watch"),
-)
 
 
 class RouterHandlers:

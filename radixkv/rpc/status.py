@@ -5,6 +5,7 @@ details as metadata), and beside it what the table says. What is not in the tabl
 INTERNAL, without the exception's text.
 """
 
+import re
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -16,6 +17,7 @@ from grpc_status import rpc_status
 
 from radixkv import errors
 from radixkv.errors import RadixKVError, ServiceError
+from radixkv.rpc.unreachable import nobody_listens, why
 
 DOMAIN = "radixkv"
 # Trailing metadata has room for 8 KiB.
@@ -102,6 +104,8 @@ TABLE: dict[type[RadixKVError], Row] = {
     errors.CacheCorruptedError: Row(code_pb2.DATA_LOSS, _debug),
 }
 _CLASSES = {error.reason: error for error in TABLE}
+# How gRPC begins its text where it never reached the other side.
+_NEVER_THERE = re.compile("failed to connect to all addresses|DNS resolution failed")
 # What the runtime itself answers, without an ErrorInfo.
 _OF_RUNTIME: dict[grpc.StatusCode, type[ServiceError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.ServiceUnavailableError,
@@ -141,7 +145,7 @@ def to_error(call: Any, target: str) -> RadixKVError:
     info = _error_info(call)
     message = call.details() or call.code().name
     if info is None:
-        return _runtime_error(call.code(), f"{target}: {message}")
+        return _runtime_error(call.code(), target, message)
     error = _CLASSES.get(info.reason, ServiceError)(message)
     error.details = {key: _value(text) for key, text in info.metadata.items()}
     error.details |= {"code": call.code().name, "reason": info.reason}
@@ -164,7 +168,12 @@ def _value(text: str) -> str | int | float:
     return float(text) if whole.isdecimal() and fraction.isdecimal() else text
 
 
-def _runtime_error(code: grpc.StatusCode, message: str) -> RadixKVError:
+def _runtime_error(code: grpc.StatusCode, target: str, message: str) -> RadixKVError:
+    details: dict[str, Any] = {"code": code.name, "reason": code.name, "target": target}
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:
-        return errors.MessageTooLargeError(message, code=code.name)
-    return _OF_RUNTIME.get(code, ServiceError)(message, code=code.name, reason=code.name)
+        return errors.MessageTooLargeError(f"{target}: {message}", **details)
+    if code is grpc.StatusCode.UNAVAILABLE and _NEVER_THERE.search(message):
+        details["nobody_listens"] = nobody_listens(message)
+        message = f"no server answers at {target}: {why(message)}"
+        return errors.ServiceUnavailableError(message, **details)
+    return _OF_RUNTIME.get(code, ServiceError)(f"{target}: {message}", **details)

@@ -5,45 +5,24 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import grpc
-from google.protobuf.message import DecodeError
 from grpc_status import rpc_status
 
 from radixkv.errors import (
     DeadlineExceededError,
     DrainingError,
-    InvalidArgumentError,
     OverloadedError,
 )
-from radixkv.service import limits
-from radixkv.service.auth import ANYONE, Principal, Tokens
-from radixkv.service.observer import Observer
-from radixkv.service.rpcs import Kind, Request, Response, Rpc
-from radixkv.service.status import to_status
+from radixkv.rpc import limits
+from radixkv.rpc.auth import Principal, Tokens
+from radixkv.rpc.call import Call
+from radixkv.rpc.observer import Observer
+from radixkv.rpc.rpcs import Kind, Request, Response, Rpc
+from radixkv.rpc.status import to_status
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class Call:
-    """One call under way. request_id: as soon as the request is read, if it has one."""
-
-    rpc: Rpc[Any, Any]
-    caller: Principal = ANYONE
-    request_id: str = ""
-
-    def read(self, data: bytes) -> Any:
-        """The request; raises InvalidArgumentError for what is none."""
-        try:
-            request = self.rpc.request.FromString(data)
-        except DecodeError:
-            name = self.rpc.request.DESCRIPTOR.full_name
-            raise InvalidArgumentError(f"the message is no {name}") from None
-        self.request_id = getattr(request, "request_id", "")
-        return request
 
 
 Answer = Callable[[Any, Principal], Any]
@@ -65,11 +44,14 @@ class Front:
         self._writer, self._tokens, self._observer = writer, tokens, observer
         self._running: dict[Kind, int] = dict.fromkeys(limits.CONCURRENT_CALLS, 0)
         self._conversations: set[asyncio.Task[Any]] = set()
+        self._ends: list[Callable[[], None]] = []
         self._is_draining = False
 
     def drain(self) -> None:
-        """Refuse new calls, and end conversations, which would go on for ever."""
+        """Refuse new calls, and end what would go on for ever."""
         self._is_draining = True
+        for end in self._ends:
+            end()
         for conversation in self._conversations:
             conversation.cancel()
 
@@ -97,8 +79,15 @@ class Front:
 
         return grpc.unary_unary_rpc_method_handler(self._guarded(rpc, handle))
 
-    def stream(self, rpc: Rpc[Any, Any], answer: Stream) -> Any:
-        """The handler of a call that `answer` answers with a stream of messages, in the loop."""
+    def stream(
+        self, rpc: Rpc[Any, Any], answer: Stream, end: Callable[[], None] | None = None
+    ) -> Any:
+        """The handler of a call that `answer` answers with a stream of messages, in the loop.
+
+        end: ends all such streams, where they do not end by themselves.
+        """
+        if end is not None:
+            self._ends.append(end)
 
         async def handle(data: bytes, context: Any, call: Call) -> None:
             async with aclosing(answer(call.read(data), call.caller)) as messages:

@@ -9,7 +9,7 @@ from grpc_reflection.v1alpha import reflection, reflection_pb2
 from grpc_status import rpc_status
 
 from radixkv.errors import UnsupportedError
-from radixkv.service.status import to_status
+from radixkv.rpc.status import to_status
 
 Handler = Callable[[Any, Any], Awaitable[Any]]
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from radixkv.errors import ForbiddenError, InvalidArgumentError, UnauthenticatedError
-from radixkv.service.rpcs import Role, Rpc
+from radixkv.rpc.rpcs import Role, Rpc
 from radixkv.tree import Namespace
 
 logger = logging.getLogger(__name__)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, InvalidTokensError
-from radixkv.service.limits import MAX_BATCH_SEQUENCES
+from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
 from radixkv.tree import ContentSpan, Namespace, TokenIds, as_token_ids
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.tokens import Int32Array

@@ -1,7 +1,4 @@
-"""Figures for Prometheus, on a port of their own: calls, sizes, what was looked up and found.
-
-What was looked up is told by configured tenant alias, never by salt.
-"""
+"""Figures for Prometheus, on a port of their own: calls, and what a server says of itself."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -10,17 +7,14 @@ from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from radixkv.errors import ListenError
-from radixkv.tree import Namespace
 
 _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
-OTHERS = "others"
 
 
 class Metrics:
-    """One server's figures. tenants: alias by salt; all other salts are one."""
+    """One server's figures; who has more of them adds them to the registry."""
 
-    def __init__(self, tenants: Mapping[str, str] | None = None) -> None:
-        self._alias_of = {salt: alias for alias, salt in (tenants or {}).items()}
+    def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
         self._begun = Counter("radixkv_calls_started", "Calls begun", ["method"], registry=registry)
         self._duration = Histogram(
@@ -36,15 +30,6 @@ class Metrics:
             buckets=_BUCKETS_S,
             registry=registry,
         )
-        self._lookups = Counter(
-            "radixkv_tenant_lookup_tokens",
-            "Tokens looked up over gRPC",
-            ["tenant"],
-            registry=registry,
-        )
-        self._hits = Counter(
-            "radixkv_tenant_hit_tokens", "Of those, tokens found", ["tenant"], registry=registry
-        )
 
     def begun(self, method: str) -> None:
         """See `observer.Figures`."""
@@ -58,13 +43,7 @@ class Metrics:
         """See `observer.Figures`."""
         self._waited.observe(duration_s)
 
-    def looked_up(self, namespace: Namespace, looked_up: int, found: int) -> None:
-        """A look-up over gRPC that counts as one."""
-        alias = self._alias_of.get(namespace.salt or "", OTHERS)
-        self._lookups.labels(alias).inc(looked_up)
-        self._hits.labels(alias).inc(found)
-
-    def watch_cache(
+    def ask(
         self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
     ) -> None:
         """Also tell what these give when somebody asks."""
@@ -103,4 +82,4 @@ class _Asked:
         for family, values in families:
             for name, value in values.items():
                 text = name.replace("_", " ")
-                yield family(f"radixkv_{name}", f"The cache's {text}", value=value)
+                yield family(f"radixkv_{name}", text.capitalize(), value=value)

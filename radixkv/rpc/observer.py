@@ -14,8 +14,8 @@ from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 
 if TYPE_CHECKING:
-    from radixkv.service.front import Call
-    from radixkv.service.tracing import Tracer
+    from radixkv.rpc.call import Call
+    from radixkv.rpc.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 

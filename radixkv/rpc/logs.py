@@ -24,10 +24,10 @@ class JsonFormatter(logging.Formatter):
 
 
 def log_json(level: int = logging.INFO) -> None:
-    """Write the log of radixkv to standard error as JSON."""
+    """Write the log of radixkv to standard error as JSON, and nowhere else."""
     handler = logging.StreamHandler()
     handler.setFormatter(JsonFormatter())
     logger = logging.getLogger("radixkv")
-    logger.addHandler(handler)
+    logger.handlers = [handler]
     logger.setLevel(level)
     logger.propagate = False

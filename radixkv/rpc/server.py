@@ -1,0 +1,183 @@
+"""A gRPC server on a thread of its own: how it starts, who may ask, how it ends."""
+
+import asyncio
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from threading import Thread
+from typing import Any, ClassVar, Self, TypedDict
+
+import grpc.aio
+from grpc_health.v1 import health
+
+from radixkv.errors import ServiceError
+from radixkv.rpc import serving
+from radixkv.rpc.address import check_address, is_local, listen
+from radixkv.rpc.auth import Tokens
+from radixkv.rpc.front import Front
+from radixkv.rpc.limits import AGE_OPTIONS, SERVER_OPTIONS
+from radixkv.rpc.metrics import Metrics
+from radixkv.rpc.observer import Observer
+from radixkv.rpc.process import claim_process
+from radixkv.rpc.rpcs import Rpc
+from radixkv.rpc.tls import Tls
+from radixkv.rpc.tracing import Tracer
+
+
+class ServerOptions(TypedDict, total=False):
+    """What every server takes beside its address; `Server` says what each is."""
+
+    insecure: bool
+    reflection: bool | None
+    tls: Tls | None
+    tokens: Path | None
+    metrics: str | None
+    tracing: bool
+    drain_delay_s: float
+
+
+class Server(ABC):
+    """Serves health, reflection, metrics and what a subclass answers.
+
+    address: "host:port", port 0 for a free one, or "unix:/path", which only this user may open.
+    insecure: allow an address that other machines reach, where anyone may ask, without encryption.
+    reflection: by default where only this machine can ask.
+    tls, tokens: who may call, see `Tls` and `auth.py`; by default whoever reaches the address.
+    metrics: host:port where Prometheus may ask. tracing: make OpenTelemetry spans of calls.
+    drain_delay_s: how long it goes on answering at its end, NOT_SERVING, for balancers to see.
+    Raises ListenError for a malformed address, or one that takes `insecure`, InvalidArgumentError.
+    """
+
+    services: ClassVar[tuple[str, ...]]
+
+    def __init__(
+        self,
+        address: str,
+        *,
+        insecure: bool = False,
+        reflection: bool | None = None,
+        tls: Tls | None = None,
+        tokens: Path | None = None,
+        metrics: str | None = None,
+        tracing: bool = False,
+        drain_delay_s: float = 0.0,
+    ) -> None:
+        check_address(address, insecure=insecure or tls is not None)
+        self.address, self.metrics_address = address, metrics
+        self._reflection = is_local(address) if reflection is None else reflection
+        self._credentials = None if tls is None else tls.server_credentials()
+        self._tokens = None if tokens is None else Tokens(tokens)
+        self._metrics = Metrics()
+        self._observer = Observer(self._metrics, Tracer() if tracing else None)
+        self._drain_delay_s = drain_delay_s
+        self._thread: Thread | None = None
+
+    @abstractmethod
+    def _handlers(self, front: Front) -> Mapping[Rpc[Any, Any], Any]:
+        """What `front` makes of the answer to each RPC. Called once, in the server's loop."""
+
+    @abstractmethod
+    def _gauges(self) -> Mapping[str, float]:
+        """Figures for metrics, by name."""
+
+    @abstractmethod
+    def _counters(self) -> Mapping[str, float]:
+        """The same of what only grows."""
+
+    def _beside(
+        self, front: Front, health_servicer: health.aio.HealthServicer
+    ) -> Sequence[Coroutine[Any, Any, None]]:
+        """What runs while it serves, and is cancelled then."""
+        return ()
+
+    def start(self) -> Self:
+        """Returns when the server listens; `address` then has the port. Raises ListenError."""
+        claim_process()
+        if self._thread is not None:
+            raise ServiceError(f"the server on {self.address} has been started before")
+        ready: Future[str] = Future()
+        thread = Thread(target=self._run, args=(ready,), name="radixkv-server", daemon=True)
+        thread.start()
+        self.address = ready.result()
+        self._thread = thread
+        return self
+
+    def stop(self, grace_s: float = 5.0) -> None:
+        """Report NOT_SERVING, end watches, refuse new calls, give those under way `grace_s`.
+
+        Idempotent.
+        """
+        if self._thread is not None and self._thread.is_alive():
+            self._loop.call_soon_threadsafe(self._ask_to_stop, grace_s)
+            self._thread.join()
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
+
+    def _ask_to_stop(self, grace_s: float) -> None:
+        if not self._stopping.done():
+            self._stopping.set_result(grace_s)
+
+    def _run(self, ready: Future[str]) -> None:
+        try:
+            asyncio.run(self._serve(ready))
+        except Exception as error:
+            if ready.done():
+                raise
+            ready.set_exception(error)
+
+    async def _serve(self, ready: Future[str]) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._stopping: asyncio.Future[float] = self._loop.create_future()
+        ages = () if self.address.startswith("unix:") else AGE_OPTIONS
+        server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
+        with ThreadPoolExecutor(1, "radixkv-writer") as writer:
+            front = Front(writer, self._tokens, self._observer)
+            health_servicer = await serving.serve_health(server, self.services)
+            self._serve_rpcs(server, front)
+            address = listen(server, self.address, self._credentials)
+            end_metrics = self._tell_metrics()
+            await server.start()
+            beside = [asyncio.create_task(each) for each in self._beside(front, health_servicer)]
+            ready.set_result(address)
+            grace_s = await self._stopping
+            await self._drain(server, front, health_servicer, grace_s)
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            end_metrics()
+
+    def _serve_rpcs(self, server: grpc.aio.Server, front: Front) -> None:
+        for rpc, handler in self._handlers(front).items():
+            serving.add_handlers(server, rpc.service, {rpc.name: handler})
+        if self._reflection:
+            serving.serve_reflection(server, self.services)
+        server.add_generic_rpc_handlers((serving.Unserved(),))
+
+    def _tell_metrics(self) -> Callable[[], None]:
+        if self.metrics_address is None:
+            return lambda: None
+        self._metrics.ask(self._gauges, self._counters)
+        end = self._metrics.serve(self.metrics_address)
+        self.metrics_address = self._metrics.address
+        return end
+
+    async def _drain(
+        self,
+        server: grpc.aio.Server,
+        front: Front,
+        health_servicer: health.aio.HealthServicer,
+        grace_s: float,
+    ) -> None:
+        await health_servicer.enter_graceful_shutdown()
+        await asyncio.sleep(self._drain_delay_s)
+        end = time.monotonic() + grace_s
+        front.drain()
+        while not front.is_idle and time.monotonic() < end:
+            await asyncio.sleep(0.005)
+        await server.stop(max(0.0, end - time.monotonic()))
