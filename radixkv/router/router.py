@@ -87,8 +87,8 @@ class Router:
         policy: str | Policy = "cache-aware",
         *,
         core: str | None = None,
-        silent_after_s: float = 10.0,
-        gone_after_s: float = 30.0,
+        silent_after_s: float = 20.0,
+        gone_after_s: float = 60.0,
         load_window_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:

@@ -1,9 +1,9 @@
 """Tokens, slots and namespaces between Python and messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import lru_cache
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
@@ -101,12 +101,17 @@ def _varint(value: int) -> bytes:
     return bytes(out)
 
 
-def read_sequences(sequences: Sequence[types_pb2.TokenSequence]) -> list[Key]:
-    """The prompts of a call; an error names the field that is wrong."""
-    return [
-        _read_plain(sequence) or read_sequence(sequence, f"sequences[{at}]")
-        for at, sequence in enumerate(sequences)
-    ]
+def read_sequences(request: Any, data: bytes) -> list[Key]:
+    """The prompts of a call; an error names the field that is wrong.
+
+    data: the request as it came. Where all is in order, the native core reads them from there, in a
+    quarter of the time.
+    """
+    field = request.SEQUENCES_FIELD_NUMBER
+    found = tokens.read_packed(data, field, types_pb2.TokenSequence.PACKED_FIELD_NUMBER)
+    if found is not None:
+        return [Key(token_ids, ()) for token_ids in found]
+    return [read_sequence(each, f"sequences[{at}]") for at, each in enumerate(request.sequences)]
 
 
 def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
@@ -116,15 +121,6 @@ def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
     except InvalidArgumentError as error:
         error.details["field"] = name
         raise
-
-
-def _read_plain(sequence: types_pb2.TokenSequence) -> Key | None:
-    """A prompt of packed tokens and nothing else, all of them good, as nearly every one is."""
-    packed = sequence.packed
-    if not packed or len(packed) % 4 or sequence.ids or sequence.content:
-        return None
-    token_ids = tokens.read_ids(np.frombuffer(packed, "<i4"))
-    return None if token_ids is None else Key(token_ids, ())
 
 
 def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:

@@ -18,7 +18,7 @@ from radixkv.errors import (
     OverloadedError,
 )
 from radixkv.rpc import limits
-from radixkv.rpc.auth import Principal, Tokens
+from radixkv.rpc.auth import Tokens
 from radixkv.rpc.call import Call
 from radixkv.rpc.observer import Observer
 from radixkv.rpc.rpcs import Kind, Request, Response, Rpc
@@ -27,8 +27,8 @@ from radixkv.rpc.status import to_status
 T = TypeVar("T")
 
 
-Answer = Callable[[Any, Principal], Any]
-Stream = Callable[[Any, Principal], AsyncGenerator[bytes, None]]
+Answer = Callable[[Any, Call], Any]
+Stream = Callable[[Any, Call], AsyncGenerator[bytes, None]]
 _Handle = Callable[[Any, Any, Call], Awaitable[Any]]
 
 
@@ -99,7 +99,7 @@ class Front:
             self._ends.append(end)
 
         async def handle(data: bytes, context: Any, call: Call) -> None:
-            async with aclosing(answer(call.read(data), call.caller)) as messages:
+            async with aclosing(answer(call.read(data), call)) as messages:
                 async for message in messages:
                     await context.write(message)
 
@@ -167,7 +167,7 @@ class Front:
 
 
 def _answer(answer: Answer, data: bytes, call: Call) -> bytes:
-    response: bytes = answer(call.read(data), call.caller).SerializeToString()
+    response: bytes = answer(call.read(data), call).SerializeToString()
     return response
 
 

@@ -28,7 +28,7 @@ LONGEST_HOLDER_BYTES = 128
 # its slots are kept from everyone. What is begun before the one is done before the other.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
 # A quiet watcher that asked for it is told this often that nothing happened.
-PROGRESS_S = 5.0
+PROGRESS_S = 10.0
 
 _SIZES: Options = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),

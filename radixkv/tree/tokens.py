@@ -21,12 +21,14 @@ EMPTY: Int32Array = np.empty(0, np.int32)
 EMPTY.flags.writeable = False
 
 
-def _read_nothing(values: object) -> Int32Array | None:
+def _read_nothing(*values: object) -> None:
     return None
 
 
-# What reads ids faster than NumPy, or answers None; the native core brings one.
+# What reads ids faster than NumPy, or answers None; the native core brings both.
 read_ids: Callable[[object], Int32Array | None] = _read_nothing
+# (message, field of its sequences, field of their packed ids) -> the ids of each.
+read_packed: Callable[[bytes, int, int], list[Int32Array] | None] = _read_nothing
 
 
 def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -40,7 +42,10 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
 
 def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
     """`as_token_ids` of each prompt, which an error names by its number."""
-    return [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(values)]
+    return [
+        as_token_ids(prompt, f"prompts[{at}]") if ids is None else ids
+        for at, (prompt, ids) in enumerate(zip(values, map(read_ids, values), strict=True))
+    ]
 
 
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
