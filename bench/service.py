@@ -1,7 +1,8 @@
 """What the service costs, as ratios of things measured in one run: `python -m bench.service`.
 
 batched   calls of 64 prompts of 2,000 tokens, against a raw asyncio server that reads the same
-          bytes and answers as little
+          bytes and answers as little; both get bytes that were made before. Beside it gRPC alone:
+          grpc.aio handed the same bytes, with an answer made before
 single    64 callers of one prompt each through a coalescing client, against plain unary calls
 watchers  1,000 idle watchers, or one that does not read while the cache changes, against none
 
@@ -21,14 +22,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import grpc
 import numpy as np
 from rich.console import Console
 from rich.table import Table
 
 from bench.report import save
 from radixkv import PrefixCache
-from radixkv.service import AsyncClient, CacheServer
+from radixkv.rpc import serving
+from radixkv.rpc.limits import CLIENT_OPTIONS, SERVER_OPTIONS
+from radixkv.rpc.process import keep_freed_memory
+from radixkv.rpc.rpcs import MATCH_PREFIX
+from radixkv.service import AsyncClient, CacheServer, calls
 from radixkv.tree.tokens import Int32Array
+from radixkv.v1.prefix_cache_pb2 import PrefixMatch
 
 PROCESSES = multiprocessing.get_context("spawn")
 BATCH, LENGTH, IN_FLIGHT, CALLERS, WATCHERS = 64, 2000, 8, 64, 1000
@@ -51,7 +58,8 @@ def prompts(seed: int) -> Int32Array:
 
 
 def serve(ready: Any, changes: Any, end: Any) -> None:
-    """Ours; while `changes` is set, an engine beside it stores and evicts."""
+    """Ours, as `radixkv serve` runs it; while `changes` is set, an engine stores and evicts."""
+    keep_freed_memory()
     cache = PrefixCache(2 * BATCH * LENGTH)
     for prompt in prompts(0):
         request = cache.admit(prompt)
@@ -90,6 +98,28 @@ def serve_raw(ready: Any, changes: Any, end: Any) -> None:
         host, port = server.sockets[0].getsockname()
         ready.put(f"{host}:{port}")
         await asyncio.to_thread(end.wait)
+
+    asyncio.run(run())
+
+
+def serve_grpc(ready: Any, changes: Any, end: Any) -> None:
+    """grpc.aio with nothing behind it."""
+    keep_freed_memory()
+    answer = MATCH_PREFIX.response(matches=BATCH * [PrefixMatch(matched_length=LENGTH)])
+    data = answer.SerializeToString()
+
+    async def match(_: bytes, __: Any) -> bytes:
+        return data
+
+    async def run() -> None:
+        server = grpc.aio.server(options=SERVER_OPTIONS)
+        handler = grpc.unary_unary_rpc_method_handler(match)
+        serving.add_handlers(server, MATCH_PREFIX.service, {MATCH_PREFIX.name: handler})
+        port = server.add_insecure_port("127.0.0.1:0")
+        await server.start()
+        ready.put(f"127.0.0.1:{port}")
+        await asyncio.to_thread(end.wait)
+        await server.stop(0)
 
     asyncio.run(run())
 
@@ -165,10 +195,13 @@ async def rate(call: Callable[[int], Awaitable[Any]], callers: int, seconds: flo
 
 async def batched(address: str, seconds: float) -> float:
     """Calls/s of batches, 8 in flight."""
-    batch = list(prompts(0))
-    async with AsyncClient(address, timeout_s=60) as client:
-        await client.match(batch)
-        return await rate(lambda _: client.match(batch), IN_FLIGHT, seconds)
+    batch = calls.match(list(prompts(0)))
+    data = batch.encode()
+    async with grpc.aio.insecure_channel(address, CLIENT_OPTIONS) as channel:
+        match = channel.unary_unary(MATCH_PREFIX.path, None, None)
+        reply = batch.read(MATCH_PREFIX.response.FromString(await match(data)))
+        assert set(reply.lengths) <= {0, LENGTH}
+        return await rate(lambda _: match(data), IN_FLIGHT, seconds)
 
 
 async def raw(address: str, seconds: float) -> float:
@@ -212,10 +245,15 @@ def measure(rounds: int, seconds: float) -> dict[str, list[float]]:
     def add(name: str, value: float) -> None:
         samples.setdefault(name, []).append(value)
 
-    with running(serve) as (address, changes), running(serve_raw) as (raw_address, _):
+    with (
+        running(serve) as (address, changes),
+        running(serve_raw) as (raw_address, _),
+        running(serve_grpc) as (grpc_address, _),
+    ):
         for _ in range(rounds):
             add("batched", asyncio.run(batched(address, seconds)))
             add("raw", asyncio.run(raw(raw_address, seconds)))
+            add("gRPC alone", asyncio.run(batched(grpc_address, seconds)))
             for coalesce, name in ((True, "coalesced"), (False, "plain")):
                 found, p50 = asyncio.run(single(address, seconds, coalesce=coalesce))
                 add(name, found)
@@ -259,7 +297,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(table)
     tokens = statistics.median(samples["batched"]) * BATCH * LENGTH / 1e6
     console.print(f"{tokens:.0f} M tokens/s in batches of {BATCH} prompts of {LENGTH:,}")
-    figures = {"ratios": found, "m_tokens_s": tokens, "samples": samples}
+    alone = statistics.median(samples["gRPC alone"]) / statistics.median(samples["raw"])
+    console.print(f"gRPC alone: {alone:.2f} of the raw server's")
+    figures = {"ratios": found, "grpc alone": alone, "m_tokens_s": tokens, "samples": samples}
     save("service", figures, options.output)
 
 

@@ -1,5 +1,6 @@
 // radixkv.kernels._core
 #include "python_tree.hpp"
+#include "wire.hpp"
 
 namespace radixkv {
 
@@ -109,6 +110,7 @@ NB_MODULE(_core, module) {
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
     module.def("read_ids", &read_ids, "ids"_a.none());
+    module.def("read_packed", &read_packed, "message"_a, "sequences"_a, "packed"_a);
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

@@ -44,7 +44,9 @@ def route(
     from radixkv.router import Router
     from radixkv.router.server import RouterServer
     from radixkv.rpc.limits import DEFAULT_ROUTER_ADDRESS
+    from radixkv.rpc.process import keep_freed_memory
 
+    keep_freed_memory()
     with ExitStack() as stack:
         router = stack.enter_context(Router(policy, load_window_s=load_window))
         address = flags.listen or DEFAULT_ROUTER_ADDRESS

@@ -71,9 +71,11 @@ def serve(
     """
     from radixkv.cache import PrefixCache
     from radixkv.rpc.limits import DEFAULT_ADDRESS
+    from radixkv.rpc.process import keep_freed_memory
     from radixkv.service import CacheServer
 
     if model is None:
+        keep_freed_memory()
         _check_alone({"--prompts": prompts, "--chat": chat, "--once": once})
     # A model takes a while to load: what is wrong with the rest is told before.
     cache = PrefixCache(

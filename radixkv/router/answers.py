@@ -3,7 +3,7 @@
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.router import Pick, Router, WorkerStatus
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 
@@ -14,13 +14,13 @@ class RouterHandlers:
     def __init__(self, router: Router) -> None:
         self._router = router
 
-    def pick(self, request: router_pb2.PickRequest, caller: Principal) -> router_pb2.PickResponse:
+    def pick(self, request: router_pb2.PickRequest, call: Call) -> router_pb2.PickResponse:
         """All sequences placed, or an error and none."""
         namespace = codec.read_namespace(request.namespace)
-        caller.check_namespace(namespace)
+        call.caller.check_namespace(namespace)
         if request.sequences or not request.finished_pick_ids:
             codec.check_batch(len(request.sequences))
-        keys = codec.read_sequences(request.sequences)
+        keys = codec.read_sequences(request, call.data)
         names = _keys(request)
         loads, cost = _loads(request), request.cost or 1.0
         for number in request.finished_pick_ids:
@@ -35,12 +35,10 @@ class RouterHandlers:
                 loads[pick.worker] += cost
         return router_pb2.PickResponse(picks=picks)
 
-    def lookup(
-        self, request: router_pb2.LookupRequest, caller: Principal
-    ) -> router_pb2.LookupResponse:
+    def lookup(self, request: router_pb2.LookupRequest, call: Call) -> router_pb2.LookupResponse:
         namespace = codec.read_namespace(request.namespace)
-        caller.check_namespace(namespace)
-        (key,) = codec.read_sequences([request.sequence])
+        call.caller.check_namespace(namespace)
+        key = codec.read_sequence(request.sequence, "sequence")
         found = self._router.index.lookup(key.token_ids, namespace, content=key.content)
         return router_pb2.LookupResponse(
             matches=[
@@ -50,9 +48,9 @@ class RouterHandlers:
         )
 
     def list_workers(
-        self, _: router_pb2.ListWorkersRequest, caller: Principal
+        self, _: router_pb2.ListWorkersRequest, call: Call
     ) -> router_pb2.ListWorkersResponse:
-        caller.check_unbound("list the workers of all tenants")
+        call.caller.check_unbound("list the workers of all tenants")
         router = self._router
         return router_pb2.ListWorkersResponse(
             workers=map(_write_status, router.workers()),

@@ -87,8 +87,8 @@ class Router:
         policy: str | Policy = "cache-aware",
         *,
         core: str | None = None,
-        silent_after_s: float = 10.0,
-        gone_after_s: float = 30.0,
+        silent_after_s: float = 20.0,
+        gone_after_s: float = 60.0,
         load_window_s: float = 60.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
@@ -100,7 +100,7 @@ class Router:
         self._feeders: dict[str, Feeder] = {}
         self._addresses: dict[str, str] = {}
         self._ids = count(1)
-        self._lock = threading.RLock()
+        self.lock = threading.RLock()
         self.num_parity_checks = self.num_parity_faults = self._num_seen = 0
 
     # ---- workers ----
@@ -118,7 +118,7 @@ class Router:
         source: begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
         Raises InvalidArgumentError for one that is there.
         """
-        with self._lock:
+        with self.lock:
             self.index.add_worker(worker, page_size=page_size)
             self._addresses[worker] = address
             self._loads.arrange(self.index.workers)
@@ -132,11 +132,11 @@ class Router:
 
     def remove_worker(self, worker: str) -> None:
         """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""
-        with self._lock:
+        with self.lock:
             feeder = self._feeders.pop(worker, None)
         if feeder is not None:
             feeder.stop()
-        with self._lock:
+        with self.lock:
             self.index.remove_worker(worker)
             del self._addresses[worker]
             self._loads.arrange(self.index.workers)
@@ -147,7 +147,7 @@ class Router:
 
     def workers(self) -> list[WorkerStatus]:
         """All workers, by name."""
-        with self._lock:
+        with self.lock:
             self._expire(self._clock())
             return [self._status(worker) for worker in sorted(self.index.workers)]
 
@@ -165,7 +165,7 @@ class Router:
 
     def close(self) -> None:
         """End all watches. Idempotent."""
-        with self._lock:
+        with self.lock:
             feeders, self._feeders = list(self._feeders.values()), {}
         for feeder in feeders:
             feeder.stop()
@@ -198,7 +198,7 @@ class Router:
         """
         size = _size(token_ids)
         check_load(cost, "cost")
-        with self._lock:
+        with self.lock:
             now = self._clock()
             self._expire(now)
             workers, lengths = self.index.lengths(token_ids, namespace, content=content)
@@ -237,13 +237,13 @@ class Router:
 
     def finish(self, pick: Pick) -> None:
         """The request has ended, well or not. Idempotent."""
-        with self._lock:
+        with self.lock:
             if self._loads.remove(pick):
                 self._check_parity(pick)
 
     def finish_by_id(self, pick_id: int) -> None:
         """`finish`, where only `Pick.id` is known."""
-        with self._lock:
+        with self.lock:
             pick = self._loads.open_pick(pick_id)
             if pick is not None:
                 self.finish(pick)

@@ -25,7 +25,7 @@ class RouterServer(Server):
         address: str = DEFAULT_ROUTER_ADDRESS,
         **options: Unpack[ServerOptions],
     ) -> None:
-        super().__init__(address, **options)
+        super().__init__(address, router.lock, **options)
         self._router = router
 
     def _handlers(self, front: Front) -> dict[rpcs.Rpc[Any, Any], Any]:

@@ -12,10 +12,11 @@ from radixkv.rpc.rpcs import Rpc
 
 @dataclass(slots=True)
 class Call:
-    """request_id: as soon as the request is read, if it has one."""
+    """data: the request as it came. request_id: as soon as it is read, if it has one."""
 
     rpc: Rpc[Any, Any]
     caller: Principal = ANYONE
+    data: bytes = b""
     request_id: str = ""
 
     def read(self, data: bytes) -> Any:
@@ -25,5 +26,6 @@ class Call:
         except DecodeError:
             name = self.rpc.request.DESCRIPTOR.full_name
             raise InvalidArgumentError(f"the message is no {name}") from None
+        self.data = data
         self.request_id = getattr(request, "request_id", "")
         return request

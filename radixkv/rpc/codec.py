@@ -1,14 +1,15 @@
 """Tokens, slots and namespaces between Python and messages."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, InvalidTokensError
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
-from radixkv.tree import ContentSpan, Namespace, TokenIds, as_token_ids
+from radixkv.tree import ContentSpan, Namespace, TokenIds, as_token_ids, tokens
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import types_pb2
@@ -19,6 +20,10 @@ class Prompt(NamedTuple):
 
     token_ids: TokenIds
     content: Content = ()
+
+
+# What a message's bytes are joined of; arrays stay where the caller has them.
+Encoded: TypeAlias = tuple[bytes, bytes | memoryview]
 
 
 class Key(NamedTuple):
@@ -45,9 +50,7 @@ def check_batch(size: int, field: str = "sequences") -> None:
 
 def write_sequence(prompt: Prompt, name: str) -> types_pb2.TokenSequence:
     """The message for a prompt; raises InvalidTokensError, InvalidContentError."""
-    token_ids = as_token_ids(prompt.token_ids, name)
-    if not token_ids.size:
-        raise InvalidTokensError(f"{name} is empty; it takes at least one token")
+    token_ids = _some_token_ids(prompt.token_ids, name)
     spans = check_content(prompt.content, len(token_ids))
     return types_pb2.TokenSequence(
         packed=pack(token_ids),
@@ -55,9 +58,60 @@ def write_sequence(prompt: Prompt, name: str) -> types_pb2.TokenSequence:
     )
 
 
-def read_sequences(sequences: Sequence[types_pb2.TokenSequence]) -> list[Key]:
-    """The prompts of a call; an error names the field that is wrong."""
-    return [read_sequence(sequence, f"sequences[{at}]") for at, sequence in enumerate(sequences)]
+def encode_sequence(prompt: Prompt, name: str, field: int) -> Encoded:
+    """The same as that field of a message, which may end with any number of them; see `Encoded`.
+
+    Without content it is framed here, in place. Protobuf would copy a message of many prompts three
+    times, into buffers that double and are new from the kernel each time: 0.8 ms for 64 of 2,000
+    tokens, more than all the rest of the call.
+    """
+    if prompt.content:
+        sequence = write_sequence(prompt, name).SerializeToString()
+        return _tag(field, len(sequence)), sequence
+    token_ids = _some_token_ids(prompt.token_ids, name).astype("<i4", copy=False)
+    return _tags(field, token_ids.nbytes), token_ids.data
+
+
+def _some_token_ids(token_ids: TokenIds, name: str) -> Int32Array:
+    out = as_token_ids(token_ids, name)
+    if not out.size:
+        raise InvalidTokensError(f"{name} is empty; it takes at least one token")
+    return out
+
+
+@lru_cache
+def _tags(field: int, size: int) -> bytes:
+    """What stands before the packed tokens of a sequence in that field."""
+    inner = _tag(types_pb2.TokenSequence.PACKED_FIELD_NUMBER, size)
+    return _tag(field, len(inner) + size) + inner
+
+
+def _tag(field: int, size: int) -> bytes:
+    """What stands before `size` bytes of a field, in protobuf's wire format."""
+    length_delimited = 2
+    return _varint(field << 3 | length_delimited) + _varint(size)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 127:
+        out.append(value & 127 | 128)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def read_sequences(request: Any, data: bytes) -> list[Key]:
+    """The prompts of a call; an error names the field that is wrong.
+
+    data: the request as it came. Where all is in order, the native core reads them from there, in a
+    quarter of the time.
+    """
+    field = request.SEQUENCES_FIELD_NUMBER
+    found = tokens.read_packed(data, field, types_pb2.TokenSequence.PACKED_FIELD_NUMBER)
+    if found is not None:
+        return [Key(token_ids, ()) for token_ids in found]
+    return [read_sequence(each, f"sequences[{at}]") for at, each in enumerate(request.sequences)]
 
 
 def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
@@ -74,10 +128,7 @@ def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
     if bool(packed) == bool(sequence.ids):
         given = "both packed and ids" if packed else "no tokens"
         raise InvalidTokensError(f"{name} has {given}; it takes one of packed and ids")
-    if not packed:
-        token_ids = as_token_ids(np.array(sequence.ids[:], np.int64), name)
-    else:  # arrays are checked faster than bytes; what is no whole number of ids stays bytes
-        token_ids = as_token_ids(packed if len(packed) % 4 else np.frombuffer(packed, "<i4"), name)
+    token_ids = as_token_ids(packed or np.array(sequence.ids[:], np.int64), name)
     if not content:
         return Key(token_ids, ())
     spans = [(span.start, span.length, span.id) for span in content]

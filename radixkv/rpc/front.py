@@ -5,6 +5,8 @@ import time
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import aclosing, contextmanager
+from functools import partial
+from threading import RLock
 from typing import Any, TypeVar
 
 import grpc
@@ -16,7 +18,7 @@ from radixkv.errors import (
     OverloadedError,
 )
 from radixkv.rpc import limits
-from radixkv.rpc.auth import Principal, Tokens
+from radixkv.rpc.auth import Tokens
 from radixkv.rpc.call import Call
 from radixkv.rpc.observer import Observer
 from radixkv.rpc.rpcs import Kind, Request, Response, Rpc
@@ -25,23 +27,24 @@ from radixkv.rpc.status import to_status
 T = TypeVar("T")
 
 
-Answer = Callable[[Any, Principal], Any]
-Stream = Callable[[Any, Principal], AsyncGenerator[bytes, None]]
+Answer = Callable[[Any, Call], Any]
+Stream = Callable[[Any, Call], AsyncGenerator[bytes, None]]
 _Handle = Callable[[Any, Any, Call], Awaitable[Any]]
 
 
 class Front:
     """Makes gRPC handlers of what answers. Belongs to one event loop.
 
-    writer: the one thread on which the cache is used, decoding and encoding included, so that the
-    loop stays free: health answers while a large batch is matched, or while the engine holds the
-    cache's lock.
+    lock: of what answers. Small data calls are answered at once, in the loop, while it is free.
+    writer: the one thread that answers all others, decoding and encoding included, so that the loop
+    stays free: health answers while a large batch is matched, or while the engine holds the lock.
     """
 
     def __init__(
-        self, writer: ThreadPoolExecutor, tokens: Tokens | None, observer: Observer
+        self, writer: ThreadPoolExecutor, tokens: Tokens | None, observer: Observer, lock: RLock
     ) -> None:
         self._writer, self._tokens, self._observer = writer, tokens, observer
+        self._lock = lock
         self._running: dict[Kind, int] = dict.fromkeys(limits.CONCURRENT_CALLS, 0)
         self._conversations: set[asyncio.Task[Any]] = set()
         self._ends: list[Callable[[], None]] = []
@@ -71,11 +74,17 @@ class Front:
         return asyncio.get_running_loop().run_in_executor(self._writer, begin)
 
     def unary(self, rpc: Rpc[Request, Response], answer: Answer) -> Any:
-        """The handler of a call that `answer` answers, in the writer."""
+        """The handler of a call that `answer` answers, under the lock."""
 
         async def handle(data: bytes, _: Any, call: Call) -> bytes:
+            is_small = rpc.kind == "data" and len(data) <= limits.MOST_BYTES_AT_ONCE
+            if is_small and self._lock.acquire(blocking=False):
+                try:
+                    return _answer(answer, data, call)
+                finally:
+                    self._lock.release()
             async with asyncio.timeout(limits.LONGEST_CALL_S):
-                return await self._answer(answer, data, call)
+                return await self.in_writer(partial(_answer, answer, data, call))
 
         return grpc.unary_unary_rpc_method_handler(self._guarded(rpc, handle))
 
@@ -90,7 +99,7 @@ class Front:
             self._ends.append(end)
 
         async def handle(data: bytes, context: Any, call: Call) -> None:
-            async with aclosing(answer(call.read(data), call.caller)) as messages:
+            async with aclosing(answer(call.read(data), call)) as messages:
                 async for message in messages:
                     await context.write(message)
 
@@ -105,7 +114,7 @@ class Front:
             self._conversations.add(me)
             try:
                 async for data in messages:
-                    await context.write(await self._answer(answer, data, call))
+                    await context.write(await self.in_writer(partial(_answer, answer, data, call)))
             except asyncio.CancelledError:
                 if not self._is_draining:
                     raise
@@ -114,13 +123,6 @@ class Front:
                 self._conversations.discard(me)
 
         return grpc.stream_stream_rpc_method_handler(self._guarded(rpc, handle))
-
-    def _answer(self, answer: Answer, data: bytes, call: Call) -> Awaitable[bytes]:
-        def work() -> bytes:
-            response: bytes = answer(call.read(data), call.caller).SerializeToString()
-            return response
-
-        return self.in_writer(work)
 
     def _guarded(self, rpc: Rpc[Any, Any], handle: _Handle) -> Callable[[Any, Any], Awaitable[Any]]:
         async def guarded(request: Any, context: Any) -> Any:
@@ -162,6 +164,11 @@ class Front:
             yield
         finally:
             self._running[kind] -= 1
+
+
+def _answer(answer: Answer, data: bytes, call: Call) -> bytes:
+    response: bytes = answer(call.read(data), call).SerializeToString()
+    return response
 
 
 def _draining() -> DrainingError:

@@ -6,7 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
-from threading import Thread
+from threading import RLock, Thread
 from typing import Any, ClassVar, Self, TypedDict
 
 import grpc.aio
@@ -42,6 +42,7 @@ class Server(ABC):
     """Serves health, reflection, metrics and what a subclass answers.
 
     address: "host:port", port 0 for a free one, or "unix:/path", which only this user may open.
+    lock: of what answers, see `Front`.
     insecure: allow an address that other machines reach, where anyone may ask, without encryption.
     reflection: by default where only this machine can ask.
     tls, tokens: who may call, see `Tls` and `auth.py`; by default whoever reaches the address.
@@ -55,6 +56,7 @@ class Server(ABC):
     def __init__(
         self,
         address: str,
+        lock: RLock,
         *,
         insecure: bool = False,
         reflection: bool | None = None,
@@ -72,6 +74,7 @@ class Server(ABC):
         self._metrics = Metrics()
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
+        self._lock = lock
         self._thread: Thread | None = None
 
     @abstractmethod
@@ -137,7 +140,7 @@ class Server(ABC):
         ages = () if self.address.startswith("unix:") else AGE_OPTIONS
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
         with ThreadPoolExecutor(1, "radixkv-writer") as writer:
-            front = Front(writer, self._tokens, self._observer)
+            front = Front(writer, self._tokens, self._observer, self._lock)
             health_servicer = await serving.serve_health(server, self.services)
             self._serve_rpcs(server, front)
             address = listen(server, self.address, self._credentials)

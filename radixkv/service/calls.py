@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
+from itertools import chain
 from typing import Any, Generic, TypeAlias, TypeVar
 
 import numpy as np
@@ -11,14 +12,13 @@ from google.protobuf.message import Message
 
 from radixkv.errors import MessageTooLargeError
 from radixkv.rpc import codec
-from radixkv.rpc.codec import Prompt
+from radixkv.rpc.codec import Encoded, Prompt
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.rpc.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
 from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
-from radixkv.v1.prefix_cache_pb2 import MatchPrefixResponse
-from radixkv.v1.types_pb2 import TokenSequence
+from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest, MatchPrefixResponse
 
 Answer = TypeVar("Answer")
 Prompts: TypeAlias = "TokenIds | Prompt | Sequence[TokenIds | Prompt]"
@@ -26,12 +26,28 @@ Prompts: TypeAlias = "TokenIds | Prompt | Sequence[TokenIds | Prompt]"
 
 @dataclass(frozen=True, slots=True)
 class Call(Generic[Answer]):
-    """A request on its way, and how to read the answer."""
+    """A request on its way, and how to read the answer.
+
+    prompts: fields that come after those of `request`, read from the caller's arrays by `encode`.
+    """
 
     rpc: Rpc[Any, Any]
     request: Message
     timeout_s: float | None
     read: Callable[[Any], Answer]
+    prompts: Sequence[Encoded] = ()
+
+    def encode(self) -> bytes:
+        """The message as it goes over the wire; raises MessageTooLargeError."""
+        data = b"".join((self.request.SerializeToString(), *chain.from_iterable(self.prompts)))
+        if len(data) > MAX_MESSAGE_BYTES:
+            raise MessageTooLargeError(
+                f"the call takes {len(data)} bytes; a message takes {MAX_MESSAGE_BYTES}: "
+                "split the call",
+                size=len(data),
+                max_message_bytes=MAX_MESSAGE_BYTES,
+            )
+        return data
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,14 +130,13 @@ def match(
     """
     request = MATCH_PREFIX.request(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
-        sequences=_write_prompts(prompts),
         want_slots=want_slots,
         leave_last_token=leave_last_token,
         expected_epoch=expected_epoch,
         probe=probe,
     )
-    check_size(request)
-    return Call(MATCH_PREFIX, request, timeout_s, partial(_read_matches, want_slots=want_slots))
+    read = partial(_read_matches, want_slots=want_slots)
+    return Call(MATCH_PREFIX, request, timeout_s, read, _encode_prompts(prompts))
 
 
 def server_info(*, timeout_s: float | None = None) -> Call[ServerInfo]:
@@ -141,11 +156,14 @@ def stats(
     return Call(GET_STATS, request, timeout_s, _read_stats)
 
 
-def _write_prompts(prompts: Prompts) -> list[TokenSequence]:
+def _encode_prompts(prompts: Prompts) -> list[Encoded]:
     batch = [prompts] if _is_one(prompts) else prompts
     codec.check_batch(len(batch))
+    field = MatchPrefixRequest.SEQUENCES_FIELD_NUMBER
     return [
-        codec.write_sequence(item if isinstance(item, Prompt) else Prompt(item), f"prompts[{at}]")
+        codec.encode_sequence(
+            item if isinstance(item, Prompt) else Prompt(item), f"prompts[{at}]", field
+        )
         for at, item in enumerate(batch)
     ]
 
@@ -157,17 +175,6 @@ def _is_one(prompts: Prompts) -> bool:
     if isinstance(prompts, list | tuple):
         return bool(prompts) and isinstance(prompts[0], int | np.integer)
     return getattr(prompts, "ndim", 1) == 1
-
-
-def check_size(request: Message) -> None:
-    """Raises MessageTooLargeError for what no message may have."""
-    size = request.ByteSize()
-    if size > MAX_MESSAGE_BYTES:
-        raise MessageTooLargeError(
-            f"the prompts take {size} bytes; a message takes {MAX_MESSAGE_BYTES}: split the call",
-            size=size,
-            max_message_bytes=MAX_MESSAGE_BYTES,
-        )
 
 
 def _read_matches(response: MatchPrefixResponse, *, want_slots: bool) -> MatchReply:

@@ -17,7 +17,7 @@ from radixkv.rpc.tracing import trace_context
 from radixkv.rpc.unreachable import check_target
 from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
-from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join
+from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
 from radixkv.service.lease import AsyncLease, Lease, Term, now_s
 from radixkv.service.methods import awaited, blocking
 from radixkv.service.watch import AsyncWatch, Watch
@@ -64,7 +64,7 @@ class _Connection:
 
     def _start(self, call: Call[Any]) -> Any:
         return self._method(call.rpc)(
-            call.request,
+            call.encode(),
             timeout=self._time_for(call),
             metadata=(*self._metadata, *trace_context()),
         )
@@ -81,9 +81,11 @@ class _Connection:
         if self._is_closed:
             raise ServiceError(f"the client of {self.target} is closed")
         if rpc.path not in self._methods:
+            # Unary calls encode themselves.
+            serialize = None if shape == "unary_unary" else rpc.request.SerializeToString
             self._methods[rpc.path] = getattr(self._channel, shape)(
                 rpc.path,
-                request_serializer=rpc.request.SerializeToString,
+                request_serializer=serialize,
                 response_deserializer=rpc.response.FromString,
             )
         return self._methods[rpc.path]
@@ -154,8 +156,7 @@ class Client(_Connection):
 
     def _make(self, call: Call[T]) -> T:
         if self._coalescer is not None and can_join(call):
-            joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
-            answer: T = self._coalescer.match(joined)
+            answer: T = self._coalescer.match(waiting(call, self._time_for(call)))
             return answer
         return self._call(call)
 
@@ -207,8 +208,7 @@ class AsyncClient(_Connection):
 
     async def _make(self, call: Call[T]) -> T:
         if self._coalescer is not None and can_join(call):
-            joined: Any = Call(call.rpc, call.request, self._time_for(call), call.read)
-            answer: T = await self._coalescer.match(joined)
+            answer: T = await self._coalescer.match(waiting(call, self._time_for(call)))
             return answer
         return await self._call(call)
 

@@ -9,6 +9,7 @@ import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from copy import copy
+from dataclasses import replace
 from typing import Any, Generic, TypeVar
 
 from radixkv.errors import (
@@ -18,7 +19,7 @@ from radixkv.errors import (
     ServiceError,
 )
 from radixkv.rpc.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
-from radixkv.service.calls import Call, MatchReply
+from radixkv.service.calls import Answer, Call, MatchReply
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 
 _MOST_BYTES = 4 << 20
@@ -29,34 +30,27 @@ def can_join(call: Call[Any]) -> bool:
     """Whether it is the match of one prompt, under no lease."""
     request = call.request
     return (
-        isinstance(request, MatchPrefixRequest)
-        and len(request.sequences) == 1
-        and not request.lease_id
+        isinstance(request, MatchPrefixRequest) and len(call.prompts) == 1 and not request.lease_id
     )
+
+
+def waiting(call: Call[Answer], timeout_s: float | None) -> Call[Answer]:
+    """The call as it may wait: with tokens of its own, whatever becomes of the caller's array."""
+    own = [(head, bytes(tokens)) for head, tokens in call.prompts]
+    return replace(call, timeout_s=timeout_s, prompts=own)
 
 
 def _kind(call: Call[MatchReply]) -> Hashable:
     """What must be equal for two matches to go together."""
-    request: Any = call.request
-    return (
-        request.namespace.SerializeToString() if request.HasField("namespace") else None,
-        request.want_slots,
-        request.leave_last_token,
-        request.probe,
-        request.expected_epoch,
-    )
+    return call.request.SerializeToString()
 
 
 def _join(calls: Sequence[Call[MatchReply]]) -> Call[MatchReply]:
     """One call for all of them."""
-    first = calls[0]
-    request: Any = MatchPrefixRequest()
-    request.CopyFrom(first.request)
-    for call in calls[1:]:
-        request.sequences.extend(call.request.sequences)  # type: ignore[attr-defined]
+    prompts = [prompt for call in calls for prompt in call.prompts]
     timeouts = [call.timeout_s for call in calls]
     longest = None if None in timeouts else max(filter(None, timeouts))
-    return Call(first.rpc, request, longest, first.read)
+    return replace(calls[0], timeout_s=longest, prompts=prompts)
 
 
 def _split(reply: MatchReply) -> list[MatchReply]:
@@ -118,11 +112,15 @@ class _Queue(Generic[Caller]):
     def next_batch(self, kind: Hashable) -> list[Caller]:
         """Who goes next, together; if nobody waits, none of the kind is under way any more."""
         queue, batch, size = self._waiting[kind], list[Caller](), 0
-        while queue and len(batch) < MAX_BATCH_SEQUENCES and size < _MOST_BYTES:
+        while queue and len(batch) < MAX_BATCH_SEQUENCES:
             caller = queue.popleft()
-            if not caller.is_gone:
-                batch.append(caller)
-                size += caller.call.request.ByteSize()
+            if caller.is_gone:
+                continue
+            size += len(caller.call.prompts[0][1])
+            if batch and size > _MOST_BYTES:
+                queue.appendleft(caller)
+                break
+            batch.append(caller)
         if not batch:
             del self._waiting[kind]
         return batch

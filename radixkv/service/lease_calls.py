@@ -11,7 +11,7 @@ from google.protobuf.duration_pb2 import Duration
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, rpcs
 from radixkv.rpc.codec import Prompt
-from radixkv.service.calls import Call, MatchReply, Prompts, check_size, match
+from radixkv.service.calls import Call, MatchReply, Prompts, match
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
 from radixkv.tree.tokens import Int32Array
@@ -198,7 +198,6 @@ def insert(
         expected_epoch=lease.epoch,
         request_id=_new_request_id(),
     )
-    check_size(request)
     return Call(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
 
 

@@ -62,7 +62,7 @@ class CacheServer(Server):
         clock: Callable[[], float] = time.monotonic,
         **options: Unpack[ServerOptions],
     ) -> None:
-        super().__init__(address, **options)
+        super().__init__(address, cache.lock, **options)
         self._cache = cache
         own_pool = None if alone else pool_id or secrets.token_hex(8)
         self._leases = Leases(cache, pool_id=own_pool, grace_s=lease_grace_s, clock=clock)

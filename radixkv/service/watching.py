@@ -19,7 +19,7 @@ from radixkv.errors import (
 )
 from radixkv.events import Run, Runs, Update, runs_of
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.rpc.limits import PROGRESS_S
 from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
 from radixkv.tree import Namespace, Stored
@@ -94,7 +94,7 @@ class Watches:
         """Revisions that the slowest watcher has not been told yet."""
         return max((self._log.revision - p.revision for p in self.places.values()), default=0)
 
-    async def watch(self, request: WatchRequest, _: Principal) -> AsyncGenerator[bytes, None]:
+    async def watch(self, request: WatchRequest, _: Call) -> AsyncGenerator[bytes, None]:
         """The messages of one stream, until the watcher goes or is cut."""
         namespace = _wanted(request)
         me = object()
@@ -126,7 +126,11 @@ class Watches:
             for piece in pieces:
                 yield piece
             self.places[me] = after
-            if after == place and not await _set_within(rang, PROGRESS_S) and tells_progress:
+            if after != place:
+                continue
+            if not tells_progress:
+                await rang.wait()
+            elif not await _set_within(rang, PROGRESS_S):
                 yield _progress(after)
 
     def _start(self, request: WatchRequest) -> Place:

@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from radixkv.kernels._core import Tree, read_ids
+from radixkv.kernels._core import Tree, read_ids, read_packed
 from radixkv.tree import tokens
 from radixkv.tree.contract import RadixTree
 
-tokens.read_ids = read_ids
+tokens.read_ids, tokens.read_packed = read_ids, read_packed
 
 
 class NativeRadixTree(Tree, RadixTree):

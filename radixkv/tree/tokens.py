@@ -21,12 +21,14 @@ EMPTY: Int32Array = np.empty(0, np.int32)
 EMPTY.flags.writeable = False
 
 
-def _read_nothing(values: object) -> Int32Array | None:
+def _read_nothing(*values: object) -> None:
     return None
 
 
-# What reads ids faster than NumPy, or answers None; the native core brings one.
+# What reads ids faster than NumPy, or answers None; the native core brings both.
 read_ids: Callable[[object], Int32Array | None] = _read_nothing
+# (message, field of its sequences, field of their packed ids) -> the ids of each.
+read_packed: Callable[[bytes, int, int], list[Int32Array] | None] = _read_nothing
 
 
 def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -40,7 +42,10 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
 
 def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
     """`as_token_ids` of each prompt, which an error names by its number."""
-    return [as_token_ids(prompt, f"prompts[{at}]") for at, prompt in enumerate(values)]
+    return [
+        as_token_ids(prompt, f"prompts[{at}]") if ids is None else ids
+        for at, (prompt, ids) in enumerate(zip(values, map(read_ids, values), strict=True))
+    ]
 
 
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
@@ -75,8 +80,8 @@ def _as_int32(
         return EMPTY
     if out.dtype.kind not in "iu":
         _name_bad_item(values, name, error, f"dtype {out.dtype}")
-    low, high = int(out.min()), int(out.max())
-    if low < 0 or high > INT32_MAX:
+    # int32 has nothing above the range, and is most of what comes.
+    if out.min() < 0 or (out.dtype != np.int32 and out.max() > INT32_MAX):
         at = int(np.argmax((out < 0) | (out > INT32_MAX)))
         raise error(
             f"{name}[{at}] is {int(out[at])}; it takes 0 to 2**31 - 1", index=at, value=int(out[at])

@@ -27,7 +27,7 @@ def clock():
 
 @pytest.fixture
 def router(core, clock):
-    with Router(core=core, clock=clock) as router:
+    with Router(core=core, clock=clock, silent_after_s=10, gone_after_s=30) as router:
         yield router
 
 

@@ -25,11 +25,29 @@ def connect(address: str) -> Client:
     return Client(address, timeout_s=60)
 
 
+class BusyLock:
+    """A lock that is never free at once, as when an engine takes it over and over."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self.release = self._lock.release
+
+    def acquire(self, blocking: bool = True) -> bool:
+        return blocking and self._lock.acquire()
+
+    def __enter__(self) -> bool:
+        return self.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self.release()
+
+
 class SlowCache(PrefixCache):
     """A cache whose matches wait, inside, until they are let go."""
 
     def __init__(self, num_slots: int) -> None:
         super().__init__(num_slots)
+        self.lock = BusyLock()  # type: ignore[assignment]
         self.is_inside, self.go = threading.Event(), threading.Event()
 
     def match_batch(self, *args, **how):

@@ -260,12 +260,13 @@ def test_leases_page_by_page(quiet):
 @pytest.mark.parametrize("address", ["127.0.0.1:0"])
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
-    from radixkv.rpc.auth import ANYONE
+    from radixkv.rpc.call import Call
+    from radixkv.rpc.rpcs import GRANT_LEASE
     from radixkv.service.handlers import LeaseHandlers
 
-    handlers = LeaseHandlers(server._desk)
+    handlers, call = LeaseHandlers(server._desk), Call(GRANT_LEASE)
     for _ in range(10_000 - 2):
-        handlers.grant_lease(lease_pb2.GrantLeaseRequest(ttl=Duration(seconds=100)), ANYONE)
+        handlers.grant_lease(lease_pb2.GrantLeaseRequest(ttl=Duration(seconds=100)), call)
     grant(quiet, 100)
     with quiet.lease(60, pool_id="p") as lease:
         assert quiet.stats().num_leases == 10_000

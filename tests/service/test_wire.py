@@ -1,85 +1,98 @@
-"""What goes over the wire: bytes that stay as they were, and how many events take."""
-
-import json
+"""Prompts on the wire: what is written and read without protobuf is what protobuf makes of it."""
 
 import numpy as np
 import pytest
+from google.protobuf.message import DecodeError
+from hypothesis import example, given
+from hypothesis import strategies as st
 
-from radixkv import Namespace, PrefixCache
-from radixkv.events import Update
-from radixkv.service.event_codec import write_update
-from radixkv.tree import Stored
-from tests.service.golden import FILE, message_classes, shown
-from tests.service.helpers import hold
+from radixkv.errors import InvalidTokensError
+from radixkv.rpc import codec
+from radixkv.rpc.codec import Prompt
+from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
+from radixkv.v1.types_pb2 import TokenSequence
 
-CLASSES = {kind.DESCRIPTOR.full_name: kind for kind in message_classes()}
-GOLDEN = json.loads(FILE.read_text())
+core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built")
+FIELD, PACKED = MatchPrefixRequest.SEQUENCES_FIELD_NUMBER, TokenSequence.PACKED_FIELD_NUMBER
+LONGEST = 70_000  # tags take from two to seven bytes
 
-
-@pytest.mark.parametrize("name", GOLDEN)
-def test_what_old_clients_say_is_understood_as_they_meant_it(name):
-    entry = GOLDEN[name]
-    message = CLASSES[name].FromString(bytes.fromhex(entry["bytes"]))
-    assert shown(message) == entry["fields"]
-    assert message.SerializeToString(deterministic=True).hex() == entry["bytes"]
+ids = st.lists(st.integers(0, 2**31 - 1), min_size=1, max_size=40)
+spans = st.just(()) | st.just([(0, 1, b"image")])
 
 
-def test_every_message_has_its_bytes_kept():
-    assert CLASSES.keys() == GOLDEN.keys(), "python -m tests.service.golden adds new ones"
+def plain(sequence):
+    """What the native core answers for a message with that sequence alone."""
+    message = MatchPrefixRequest(sequences=[sequence]).SerializeToString()
+    return core.read_packed(message, FIELD, PACKED)
 
 
-def wire_bytes(updates: list[Update]) -> int:
-    """As many messages as a watcher gets that is told of each call at once, with gRPC's prefix."""
-    return sum(len(message) + 5 for update in updates for message in write_update(update))
+@given(ids, spans)
+@example([7] * LONGEST, ())
+def test_a_sequence_is_encoded_as_protobuf_does(token_ids, content):
+    prompt = Prompt(token_ids, content)
+    message = MatchPrefixRequest(sequences=[codec.write_sequence(prompt, "prompt")])
+    encoded = b"".join(codec.encode_sequence(prompt, "prompt", FIELD))
+    assert encoded == message.SerializeToString()
 
 
-def calls_of(cache) -> list[Update]:
-    """One update a revision: the dearest way to tell them."""
-    log = cache.events
-    return [log.read(log.epoch, at, 1) for at in range(log.compact_revision, log.revision)]
+@given(st.lists(ids), st.integers(0, 2**63 - 1), st.text())
+@example([[1] * LONGEST, [2] * 31, [3] * 32], 1, "a")
+def test_packed_ids_are_read_from_among_other_fields(prompts, lease_id, request_id):
+    request = MatchPrefixRequest(
+        sequences=[TokenSequence(packed=codec.pack(np.array(p, np.int32))) for p in prompts],
+        lease_id=lease_id,
+        request_id=request_id,
+        expected_epoch=lease_id,
+        probe=True,
+    )
+    request.namespace.salt = request_id
+    data = request.SerializeToString()
+    assert [each.tolist() for each in core.read_packed(data, FIELD, PACKED)] == prompts
+    assert [key.token_ids.tolist() for key in codec.read_sequences(request, data)] == prompts
 
 
-@pytest.mark.parametrize("salt", [None, "tenant-0123456789abcdef"])
-@pytest.mark.parametrize("length", [200, 1000, 4000])
-def test_a_stored_token_costs_at_most_4_6_bytes(length, salt, rng):
-    cache = PrefixCache(100 * length)
-    stem = rng.integers(0, 2**17, length // 2)
-    for _ in range(100):
-        own = rng.integers(0, 2**17, 3 * length // 2)
-        request = cache.admit(np.concatenate([stem, own])[: 2 * length], Namespace(salt=salt))
-        if request is not None:
-            cache.finish(request)
-    changes = [event.change for event in cache.events.since(0)]
-    stored = [change for change in changes if isinstance(change, Stored)]
-    assert min(len(change.codes) for change in stored) >= 200
-    tokens = sum(len(change.codes) for change in stored)
-    updates = calls_of(cache)
-    told = [u._replace(events=tuple(e for e in u.events if e.change in stored)) for u in updates]
-    assert wire_bytes([u for u in told if u.events]) / tokens <= 4.6
+@pytest.mark.parametrize(
+    "sequence",
+    [
+        TokenSequence(),
+        TokenSequence(ids=[1]),
+        TokenSequence(packed=bytes(4), ids=[1]),
+        TokenSequence(packed=bytes(4), content=[{"start": 0, "length": 1, "id": b"a"}]),
+        TokenSequence(packed=bytes(7)),
+        TokenSequence(packed=b"\xff\xff\xff\xff"),
+    ],
+    ids=["empty", "ids", "both", "content", "no whole id", "negative"],
+)
+def test_all_else_is_left_to_protobuf(sequence):
+    assert plain(sequence) is None
 
 
-def test_a_removal_costs_at_most_24_bytes(rng):
-    """Whatever its size, in evictions of several runs at once as a full pool makes them."""
-    cache = PrefixCache(20_000)
-    for _ in range(300):
-        hold(cache, rng.integers(0, 2**17, 60))
-    begun = cache.events.revision
-    while cache.tree.total_size:
-        cache.evict(int(rng.integers(200, 2000)))
-    log = cache.events
-    updates = [log.read(log.epoch, at, 1) for at in range(begun, log.revision)]
-    removals = sum(len(update.events) for update in updates)
-    assert removals >= 300
-    assert wire_bytes(updates) / removals <= 24
+def test_an_error_names_the_sequence():
+    good, bad = TokenSequence(packed=bytes(4)), TokenSequence(packed=b"\xff\xff\xff\xff")
+    request = MatchPrefixRequest(sequences=[good, bad])
+    with pytest.raises(InvalidTokensError, match=r"sequences\[1\]\[0\] is -1") as caught:
+        codec.read_sequences(request, request.SerializeToString())
+    assert caught.value.details["field"] == "sequences[1]"
 
 
-def test_a_removal_of_a_large_run_costs_what_one_of_a_small_does(rng):
-    cache = PrefixCache(100_000)
-    hold(cache, rng.integers(0, 2**17, 90_000))
-    begun = cache.events.revision
-    cache.evict(89_000)
-    log = cache.events
-    (update,) = [log.read(log.epoch, at, 1) for at in range(begun, log.revision)]
-    (message,) = write_update(update)
-    assert len(update.events) == 1
-    assert len(message) <= 48
+@given(st.lists(ids, min_size=1, max_size=3), st.data())
+def test_what_is_read_of_a_damaged_message_is_what_protobuf_reads(prompts, data):
+    sequences = [TokenSequence(packed=codec.pack(np.array(p, np.int32))) for p in prompts]
+    message = bytearray(MatchPrefixRequest(sequences=sequences, lease_id=3).SerializeToString())
+    for _ in range(data.draw(st.integers(1, 3))):
+        message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
+    del message[data.draw(st.integers(1, len(message))) :]
+    found = core.read_packed(bytes(message), FIELD, PACKED)
+    try:
+        request = MatchPrefixRequest.FromString(bytes(message))
+    except DecodeError:
+        return
+    if found is not None:
+        assert [codec.pack(each) for each in found] == [s.packed for s in request.sequences]
+        assert not any(each.ids or each.content for each in request.sequences)
+
+
+@given(st.binary(max_size=60))
+def test_any_bytes_are_read_or_left(message):
+    found = core.read_packed(message, FIELD, PACKED)
+    assert found is None or all(each.dtype == np.int32 for each in found)

@@ -5,7 +5,7 @@ from itertools import chain
 from typing import Any
 
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.service.handlers.turn import Desk
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (
@@ -32,21 +32,19 @@ class AdminHandlers:
         self._desk, self._cache = desk, desk.cache
         self._in_writer = in_writer
 
-    def evict_prefixes(
-        self, request: EvictPrefixesRequest, caller: Principal
-    ) -> EvictPrefixesResponse:
+    def evict_prefixes(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
         """The coldest unpinned tokens are gone."""
-        return self._desk.once(caller, request, self._evict)
+        return self._desk.once(call, request, self._evict)
 
-    def _evict(self, request: EvictPrefixesRequest, _: Principal) -> EvictPrefixesResponse:
+    def _evict(self, request: EvictPrefixesRequest, _: Call) -> EvictPrefixesResponse:
         num_evicted = self._cache.evict(request.num_tokens)
         return EvictPrefixesResponse(header=self._desk.header(), num_evicted=num_evicted)
 
-    def clear_cache(self, request: ClearCacheRequest, caller: Principal) -> ClearCacheResponse:
+    def clear_cache(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
         """Nothing is cached, no lease lives, a new epoch begins."""
-        return self._desk.once(caller, request, self._clear)
+        return self._desk.once(call, request, self._clear)
 
-    def _clear(self, request: ClearCacheRequest, _: Principal) -> ClearCacheResponse:
+    def _clear(self, request: ClearCacheRequest, _: Call) -> ClearCacheResponse:
         self._cache.reset(force=request.force)
         self._desk.leases.settle()
         return ClearCacheResponse(header=self._desk.header())
@@ -60,9 +58,7 @@ class AdminHandlers:
                 header=self._desk.header(), violations=self._desk.violations[:_MOST_VIOLATIONS]
             )
 
-    async def dump_tree(
-        self, request: DumpTreeRequest, _: Principal
-    ) -> AsyncGenerator[bytes, None]:
+    async def dump_tree(self, request: DumpTreeRequest, _: Call) -> AsyncGenerator[bytes, None]:
         """Nodes depth first, all of one revision, in pieces."""
 
         def take() -> tuple[ResponseHeader, list[NodeInfo]]:

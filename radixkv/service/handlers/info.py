@@ -6,7 +6,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 import radixkv
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
 from radixkv.service.handlers.turn import Desk
 from radixkv.tree import Namespace
@@ -39,14 +39,14 @@ class InfoHandlers:
                 pool_id=self._desk.leases.pool_id,
             )
 
-    def get_stats(self, request: GetStatsRequest, caller: Principal) -> GetStatsResponse:
+    def get_stats(self, request: GetStatsRequest, call: Call) -> GetStatsResponse:
         """Of the whole cache, or what is resident of one namespace."""
         with self._desk.turn():
             if request.HasField("namespace"):
                 namespace = codec.read_namespace(request.namespace)
-                caller.check_namespace(namespace)
+                call.caller.check_namespace(namespace)
                 return self._of_namespace(namespace)
-            caller.check_unbound("see what others have cached")
+            call.caller.check_unbound("see what others have cached")
             return self._of_all()
 
     def _of_all(self) -> GetStatsResponse:

@@ -5,7 +5,7 @@ from itertools import islice
 from google.protobuf.duration_pb2 import Duration
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.service.handlers.turn import Desk
 from radixkv.service.leases import Lease
 from radixkv.v1 import lease_pb2
@@ -31,45 +31,45 @@ class LeaseHandlers:
     def __init__(self, desk: Desk) -> None:
         self._desk, self._leases = desk, desk.leases
 
-    def grant_lease(self, request: GrantLeaseRequest, caller: Principal) -> GrantLeaseResponse:
+    def grant_lease(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
         """A new lease; naming another pool than the present one clears the cache first."""
-        return self._desk.once(caller, request, self._grant)
+        return self._desk.once(call, request, self._grant)
 
-    def _grant(self, request: GrantLeaseRequest, caller: Principal) -> GrantLeaseResponse:
+    def _grant(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
         ttl_s = request.ttl.ToNanoseconds() / 1e9
-        lease = self._leases.grant(caller, ttl_s, request.holder, request.pool_id)
+        lease = self._leases.grant(call.caller, ttl_s, request.holder, request.pool_id)
         return GrantLeaseResponse(header=self._desk.header(), lease=self._message(lease))
 
     def keep_lease_alive(
-        self, request: KeepLeaseAliveRequest, caller: Principal
+        self, request: KeepLeaseAliveRequest, call: Call
     ) -> KeepLeaseAliveResponse:
         """No ttl: the lease is gone."""
         with self._desk.turn():
             response = KeepLeaseAliveResponse(lease_id=request.lease_id)
             is_present = request.expected_epoch == self._desk.cache.events.epoch
-            if is_present and self._leases.has(request.lease_id, caller):
-                lease = self._leases.get(request.lease_id, caller)
+            if is_present and self._leases.has(request.lease_id, call.caller):
+                lease = self._leases.get(request.lease_id, call.caller)
                 self._leases.renew(lease)
                 response.ttl.CopyFrom(_duration(lease.ttl_s))
             response.header.CopyFrom(self._desk.header())
             return response
 
-    def revoke_lease(self, request: RevokeLeaseRequest, caller: Principal) -> RevokeLeaseResponse:
+    def revoke_lease(self, request: RevokeLeaseRequest, call: Call) -> RevokeLeaseResponse:
         """What it held is dropped; its slots are free after the grace."""
         with self._desk.turn():
-            lease = self._desk.held_lease(request, caller)
+            lease = self._desk.held_lease(request, call)
             num_pins, num_slots = self._leases.revoke(lease)
             return RevokeLeaseResponse(
                 header=self._desk.header(), num_pins=num_pins, num_slots=num_slots
             )
 
-    def get_lease(self, request: GetLeaseRequest, caller: Principal) -> GetLeaseResponse:
+    def get_lease(self, request: GetLeaseRequest, call: Call) -> GetLeaseResponse:
         """Its remaining time and what it holds."""
         with self._desk.turn():
-            lease = self._leases.get(request.lease_id, caller)
+            lease = self._leases.get(request.lease_id, call.caller)
             return GetLeaseResponse(header=self._desk.header(), lease=self._message(lease))
 
-    def list_leases(self, request: ListLeasesRequest, caller: Principal) -> ListLeasesResponse:
+    def list_leases(self, request: ListLeasesRequest, call: Call) -> ListLeasesResponse:
         """One page, by id."""
         if not 0 <= request.page_size <= _LARGEST_PAGE:
             raise InvalidArgumentError(
@@ -83,7 +83,7 @@ class LeaseHandlers:
         size = request.page_size or _DEFAULT_PAGE
         with self._desk.turn():
             after = int(request.page_token or 0)
-            page = list(islice(self._leases.after(after, caller), size + 1))
+            page = list(islice(self._leases.after(after, call.caller), size + 1))
             return ListLeasesResponse(
                 header=self._desk.header(),
                 leases=map(self._message, page[:size]),

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, MessageTooLargeError
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.rpc.codec import Key
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
 from radixkv.service.handlers.turn import Desk
@@ -29,15 +29,15 @@ class MatchHandlers:
     def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
         self._desk, self._heard = desk, heard
 
-    def match_prefix(self, request: MatchPrefixRequest, caller: Principal) -> MatchPrefixResponse:
+    def match_prefix(self, request: MatchPrefixRequest, call: Call) -> MatchPrefixResponse:
         """The whole batch at one revision, or an error and nothing changed."""
         _check_options(request)
         codec.check_batch(len(request.sequences))
-        caller.check_namespace(codec.read_namespace(request.namespace))
-        return self._desk.once(caller, request, self._match_prefix)
+        call.caller.check_namespace(codec.read_namespace(request.namespace))
+        return self._desk.once(call, request, self._match_prefix)
 
-    def _match_prefix(self, request: MatchPrefixRequest, caller: Principal) -> MatchPrefixResponse:
-        keys = codec.read_sequences(request.sequences)
+    def _match_prefix(self, request: MatchPrefixRequest, call: Call) -> MatchPrefixResponse:
+        keys = codec.read_sequences(request, call.data)
         if request.leave_last_token:
             keys = [key.without_last() for key in keys]
         if request.want_slots:
@@ -48,7 +48,7 @@ class MatchHandlers:
             matches = [PrefixMatch(matched_length=n) for n in self._probe(keys, namespace)]
         else:
             look = self._pin if request.lease_id else self._match
-            matches = look(request, caller, keys, namespace)
+            matches = look(request, call, keys, namespace)
             if self._heard is not None:
                 looked_up = sum(len(key.token_ids) for key in keys)
                 self._heard(namespace, looked_up, sum(match.matched_length for match in matches))
@@ -63,7 +63,7 @@ class MatchHandlers:
     def _match(
         self,
         request: MatchPrefixRequest,
-        _: Principal,
+        _: Call,
         keys: Sequence[Key],
         namespace: Namespace,
     ) -> list[PrefixMatch]:
@@ -82,12 +82,12 @@ class MatchHandlers:
     def _pin(
         self,
         request: MatchPrefixRequest,
-        caller: Principal,
+        call: Call,
         keys: Sequence[Key],
         namespace: Namespace,
     ) -> list[PrefixMatch]:
         desk = self._desk
-        lease = desk.held_lease(request, caller)
+        lease = desk.held_lease(request, call)
         desk.leases.check_room(len(keys))
         matches = []
         for key in keys:
@@ -99,7 +99,7 @@ class MatchHandlers:
             matches.append(PrefixMatch(matched_length=length, slots=slots, pin_id=pin_id))
         return matches
 
-    def release_pins(self, request: ReleasePinsRequest, caller: Principal) -> ReleasePinsResponse:
+    def release_pins(self, request: ReleasePinsRequest, call: Call) -> ReleasePinsResponse:
         """Pins that are not held, or not by this lease, are left alone."""
         if len(request.pin_ids) > MAX_PINS_A_RELEASE:
             raise BatchTooLargeError(
@@ -107,7 +107,7 @@ class MatchHandlers:
                 field="pin_ids",
             )
         with self._desk.turn():
-            lease = self._desk.leases.get(request.lease_id, caller)
+            lease = self._desk.leases.get(request.lease_id, call.caller)
             dropped = [self._desk.leases.drop_pin(lease, pin_id) for pin_id in request.pin_ids]
             return ReleasePinsResponse(header=self._desk.header(), num_released=sum(dropped))
 

@@ -11,7 +11,7 @@ from radixkv.errors import (
 )
 from radixkv.pin import Insert, Inserted
 from radixkv.rpc import codec
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service.handlers.turn import Desk
 from radixkv.service.leases import Lease
@@ -37,9 +37,7 @@ class SlotHandlers:
         self._desk = desk
         self._cache, self._loans = desk.cache, desk.cache.loans
 
-    def allocate_slots(
-        self, request: AllocateSlotsRequest, caller: Principal
-    ) -> AllocateSlotsResponse:
+    def allocate_slots(self, request: AllocateSlotsRequest, call: Call) -> AllocateSlotsResponse:
         """Slots on loan to the lease, evicting if needed."""
         self._desk.check_lends("AllocateSlots")
         if not request.num_slots:
@@ -49,10 +47,10 @@ class SlotHandlers:
                 f"{request.num_slots} slots do not fit in a message; split the call",
                 max_message_bytes=MAX_MESSAGE_BYTES,
             )
-        return self._desk.once(caller, request, self._allocate)
+        return self._desk.once(call, request, self._allocate)
 
-    def _allocate(self, request: AllocateSlotsRequest, caller: Principal) -> AllocateSlotsResponse:
-        lease = self._desk.held_lease(request, caller)
+    def _allocate(self, request: AllocateSlotsRequest, call: Call) -> AllocateSlotsResponse:
+        lease = self._desk.held_lease(request, call)
         found = self._loans.allocate(self._desk.leases.borrower(lease), request.num_slots)
         if found is None:
             available = self._cache.free_size + self._cache.tree.evictable_size
@@ -67,29 +65,27 @@ class SlotHandlers:
             header=self._desk.header(), slots=codec.pack(slots), num_evicted=num_evicted
         )
 
-    def free_slots(self, request: FreeSlotsRequest, caller: Principal) -> FreeSlotsResponse:
+    def free_slots(self, request: FreeSlotsRequest, call: Call) -> FreeSlotsResponse:
         """Slots that were on loan to the lease are free."""
         self._desk.check_lends("FreeSlots")
-        return self._desk.once(caller, request, self._free)
+        return self._desk.once(call, request, self._free)
 
-    def _free(self, request: FreeSlotsRequest, caller: Principal) -> FreeSlotsResponse:
-        lease = self._desk.held_lease(request, caller)
+    def _free(self, request: FreeSlotsRequest, call: Call) -> FreeSlotsResponse:
+        lease = self._desk.held_lease(request, call)
         slots = _read_slots(request.slots, "slots")
         self._loans.give_back(self._desk.leases.borrower(lease), slots)
         return FreeSlotsResponse(header=self._desk.header())
 
-    def insert_prefix(
-        self, request: InsertPrefixRequest, caller: Principal
-    ) -> InsertPrefixResponse:
+    def insert_prefix(self, request: InsertPrefixRequest, call: Call) -> InsertPrefixResponse:
         """The tree has the sequences; what others cached first is told, nothing is freed."""
         self._desk.check_lends("InsertPrefix")
         codec.check_batch(len(request.inserts), "inserts")
-        caller.check_namespace(codec.read_namespace(request.namespace))
-        return self._desk.once(caller, request, self._insert)
+        call.caller.check_namespace(codec.read_namespace(request.namespace))
+        return self._desk.once(call, request, self._insert)
 
-    def _insert(self, request: InsertPrefixRequest, caller: Principal) -> InsertPrefixResponse:
+    def _insert(self, request: InsertPrefixRequest, call: Call) -> InsertPrefixResponse:
         desk = self._desk
-        lease = desk.held_lease(request, caller)
+        lease = desk.held_lease(request, call)
         inserts = [
             self._read_insert(lease, message, f"inserts[{at}]")
             for at, message in enumerate(request.inserts)

@@ -6,7 +6,7 @@ from typing import Any
 
 from radixkv.cache import PrefixCache
 from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
-from radixkv.rpc.auth import Principal
+from radixkv.rpc.call import Call
 from radixkv.service.answers import Answers, Response
 from radixkv.service.leases import Lease, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
@@ -42,14 +42,12 @@ class Desk:
             self.leases.settle()
             yield
 
-    def once(
-        self, caller: Principal, request: Any, make: Callable[[Any, Principal], Response]
-    ) -> Response:
+    def once(self, call: Call, request: Any, make: Callable[[Any, Call], Response]) -> Response:
         """What `make` gives in a turn, or what it gave to the same request before."""
         with self.turn():
-            return self._answers.once(caller.name, request, lambda: make(request, caller))
+            return self._answers.once(call.caller.name, request, lambda: make(request, call))
 
-    def held_lease(self, request: Any, caller: Principal) -> Lease:
+    def held_lease(self, request: Any, call: Call) -> Lease:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""
         if not request.expected_epoch:
             raise InvalidArgumentError(
@@ -57,7 +55,7 @@ class Desk:
                 field="expected_epoch",
             )
         self.check_epoch(request.expected_epoch)
-        return self.leases.get(request.lease_id, caller)
+        return self.leases.get(request.lease_id, call.caller)
 
     def check_epoch(self, expected: int) -> None:
         """Raises EpochMismatchError unless the cache is in that epoch; 0: any."""
