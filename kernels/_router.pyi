@@ -1,6 +1,6 @@
+from radixkv.router.arrays import IntArray
 from radixkv.router.holdings import HeldRun
 from radixkv.router.question import Choice, Question
-from radixkv.router.arrays import FloatArray, IntArray, Lengths
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 def cheapest(question: Question, weight: float, slack: float, balance: float) -> Choice:

@@ -51,6 +51,7 @@ class PrefixIndex:
     >>> index.add_worker("a")
     >>> cache.finish(cache.admit([1, 2, 3]))
     >>> index.apply("a", cache.events.read(0, 0, 1 << 20))
+    3
     >>> index.lookup([1, 2, 9])
     {'a': 2}
     """

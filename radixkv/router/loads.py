@@ -38,12 +38,12 @@ class Loads(Generic[P]):
     due_at: when `advance` has something to do.
     """
 
-    def __init__(self, window_s: float, half_life_s: float = inf) -> None:
+    def __init__(self, window_s: float, half_life_s: float, now: float) -> None:
         self._window_s, self._step_s = window_s, half_life_s / _STEPS
         # By number, in the order in which they end: the pick, its cost, when, the step it began at.
         self._open: dict[int, tuple[P, float, float, int]] = {}
         self._place: dict[str, int] = {}
-        self._turn = self._step = 0
+        self._turn, self._step = 0, int(now / self._step_s)
         self.loads: FloatArray = np.zeros(0)
         self.work: FloatArray = np.zeros(0)
         self.turns: IntArray = np.zeros(0, np.int64)

@@ -104,7 +104,7 @@ class Router:
         self.index = PrefixIndex(core, clock=clock)
         self.policy = new_policy(policy) if isinstance(policy, str) else policy
         self._clock = clock
-        self._loads: Loads[Pick] = Loads(load_window_s, work_half_life_s)
+        self._loads: Loads[Pick] = Loads(load_window_s, work_half_life_s, clock())
         self._trust = Trust(self.index, silent_after_s, gone_after_s)
         self._feeders: dict[str, Feeder] = {}
         self._addresses: dict[str, str] = {}
@@ -151,6 +151,7 @@ class Router:
         computed = self.index.apply(worker, update)
         if computed:
             with self._lock:
+                self._advance(self._clock())
                 self._loads.computed(worker, computed)
 
     def workers(self) -> list[WorkerStatus]:
@@ -210,8 +211,7 @@ class Router:
             check_load(cost, "cost")
         with self._lock:
             now = self._clock()
-            if now >= self._loads.due_at:
-                self._advance(now)
+            self._advance(now)
             names, lengths = self.index.lengths(token_ids, namespace, content=content)
             size = _size(token_ids)
             self._trust.refresh(now, self._feeders)
@@ -258,8 +258,9 @@ class Router:
                 self.finish(pick)
 
     def _advance(self, now: float) -> None:
-        for pick in self._loads.advance(now):
-            self._check_parity(pick)
+        if now >= self._loads.due_at:
+            for pick in self._loads.advance(now):
+                self._check_parity(pick)
 
     def _sample(self, token_ids: TokenIds) -> Int32Array | None:
         """The beginning of one prompt in so many."""
