@@ -1,58 +1,34 @@
 """What routing policies are worth: recorded sessions on 8 workers with bounded caches of their own.
 
-python -m bench.routing [--workers 8] [--traces NAME ...] [--policies NAME ...]
+python -m bench.routing [--workers 8] [--traces NAME ...] [--policies NAME ...] [--once]
 
-A simulation with real parts: each worker is a `PrefixCache` that evicts, the `Router` knows of them
-what their event logs tell, and each policy places the same requests. Some sessions are at work at
-once; the next turn of one comes some time after the last is answered, and when a session ends the
-next one of the trace begins. A worker serves one request at a time, and takes a unit of time for
-each prompt token that it computes and for each token that it answers; with every hit that there is
-to have, it would work 70 % of the time. Waiting and running requests are the load that the router
-goes by.
+The simulation is that of `bench/fleet_simulation.py`; with every hit that there is to have, a
+worker would work 70 % of the time. Each policy places the same requests.
 
 hit rate: tokens from the cache over prompt tokens. imbalance: the most that a worker had to compute
 and answer, over the mean. one cache: the same requests, sessions taking turns, through one cache of
-the same total size. ideal: through one that forgets nothing.
+the same total size. ideal: through one that forgets nothing. whole sessions: an imbalance that no
+policy is below which keeps each session on one worker.
+
+Then cache-aware alone, at other pauses (seeds), loads and numbers of workers, and with other
+weights: of several runs the lowest hit rate and the highest imbalance. `--once` leaves that out.
 """
 
 import argparse
-import heapq
 import sys
-from collections import deque
-from collections.abc import Iterator
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import numpy as np
 from rich.console import Console
 from rich.table import Table
 
+from bench.fleet_simulation import Case, Simulation, load
 from bench.report import save
 from bench.traces import find_traces
-from radixkv import PrefixCache
-from radixkv.lab.reading import Reading, read_log
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import ListedLog, Request, RequestLog, in_order
-from radixkv.router import POLICIES, Pick, Router
-from radixkv.tree.tokens import EMPTY
-
-TOKENIZER = "tokenizer_smollm2.json.xz"
-PAGE_BYTES = 1 << 20
-
-
-class Case(NamedTuple):
-    """A trace, how many of its sessions are at work at once, and the slots of each worker.
-
-    is_sessions: each prompt extends the one before in its session.
-    """
-
-    trace: str
-    at_once: int
-    slots: int
-    is_sessions: bool
-
+from radixkv.lab.replay import Replay, Setting, replay
+from radixkv.lab.requests import RequestLog, in_order
+from radixkv.router import POLICIES, CacheAware, Policy
 
 CASES = (
     Case("taubench_airline", 48, 24_576, True),
@@ -64,158 +40,104 @@ CASES = (
 )
 UTILIZATION = 0.7
 LEAST_GAIN, MOST_BEHIND, MOST_IMBALANCE = 2.0, 0.03, 1.3
+SEEDS = (1, 2, 3)
 
 
-class Waiting(NamedTuple):
-    """A request at a worker, the turns of its session after it, and the pick that brought it."""
-
-    request: Request
-    turns: deque[Request]
-    pick: Pick
-
-
-@dataclass(slots=True)
-class Worker:
-    """A cache, who waits for it, and what the router was told of it."""
+class Way(NamedTuple):
+    """One way in which cache-aware routing is tried again."""
 
     name: str
-    cache: PrefixCache
-    waiting: deque[Waiting] = field(default_factory=deque)
-    is_busy: bool = False
-    work: int = 0
-    told: tuple[int, int] = (0, 0)
-
-    def tell(self, router: Router) -> None:
-        """What became cached and was evicted since the last time."""
-        log = self.cache.events
-        while self.told != log.position():
-            update = log.read(*self.told, PAGE_BYTES)
-            router.apply(self.name, update)
-            self.told = update.epoch, update.revision
+    workers: int = 8
+    utilization: float = UTILIZATION
+    seeds: tuple[int, ...] = SEEDS
+    balance: float = 0.1
+    half_life_s: float = 180.0
 
 
-class Simulation:
-    """One policy at one case."""
-
-    def __init__(
-        self, log: RequestLog, case: Case, policy: str, workers: int, pause: float
-    ) -> None:
-        self.now = 0
-        # The same for all policies: how long after each request the next of its session comes.
-        self._pauses = np.random.default_rng(1).exponential(pause, len(log)).astype(int).tolist()
-        self.router = Router(policy, clock=lambda: 0.0, load_window_s=float("inf"))
-        self.workers = {}
-        for at in range(workers):
-            self.workers[str(at)] = Worker(str(at), PrefixCache(case.slots))
-            self.router.add_worker(str(at))
-        self._sessions = _by_session(log)
-        self._at_once = case.at_once
-        self._events: list[tuple[int, int, Any]] = []
-        self._order = count()
-        self.prompt_tokens = self.cached_tokens = 0
-
-    def run(self) -> "Simulation":
-        for _ in range(self._at_once):
-            self._begin_session()
-        while self._events:
-            self.now, _, act = heapq.heappop(self._events)
-            act()
-        assert all(not worker.cache.check_integrity() for worker in self.workers.values())
-        return self
-
-    @property
-    def hit_rate(self) -> float:
-        return self.cached_tokens / self.prompt_tokens
-
-    @property
-    def imbalance(self) -> float:
-        work = [worker.work for worker in self.workers.values()]
-        return max(work) / (sum(work) / len(work))
-
-    def _at(self, time: int, act: Any) -> None:
-        heapq.heappush(self._events, (time, next(self._order), act))
-
-    def _begin_session(self) -> None:
-        turns = next(self._sessions, None)
-        if turns is not None:
-            self._next_turn(turns)
-
-    def _next_turn(self, turns: deque[Request]) -> None:
-        if turns:
-            time = self.now + self._pauses[turns[0].id]
-            self._at(time, lambda: self._arrive(turns.popleft(), turns))
-        else:
-            self._begin_session()
-
-    def _arrive(self, request: Request, turns: deque[Request]) -> None:
-        pick = self.router.pick(request.token_ids, request.namespace, key=request.session)
-        worker = self.workers[pick.worker]
-        worker.waiting.append(Waiting(request, turns, pick))
-        self._serve(worker)
-
-    def _serve(self, worker: Worker) -> None:
-        if worker.is_busy or not worker.waiting:
-            return
-        request, turns, pick = worker.waiting.popleft()
-        running = worker.cache.admit(request.token_ids, request.namespace)
-        assert running is not None, "one request at a time always has room"
-        output = request.outputs[0] if request.outputs else EMPTY
-        took = request.length - running.cached_len + len(output)
-        self.prompt_tokens += request.length
-        self.cached_tokens += running.cached_len
-        worker.work += took
-        worker.is_busy = True
-        worker.tell(self.router)
-
-        def end() -> None:
-            worker.cache.extend(running, output)
-            worker.cache.finish(running)
-            worker.tell(self.router)
-            worker.is_busy = False
-            self.router.finish(pick)
-            self._next_turn(turns)
-            self._serve(worker)
-
-        self._at(self.now + took, end)
+FAIRNESS = (
+    Way("other pauses", seeds=(2, 3, 4, 5, 6)),
+    Way("50 % busy", utilization=0.5),
+    Way("90 % busy", utilization=0.9),
+    Way("4 workers", workers=4),
+    Way("16 workers", workers=16),
+)
+FRONTIER = (
+    *(Way(f"balance {at}", balance=at) for at in (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)),
+    *(Way(f"half-life {at:g} s", half_life_s=at) for at in (15.0, 60.0, 180.0, 600.0)),
+)
 
 
-def _by_session(log: RequestLog) -> Iterator[deque[Request]]:
-    sessions: dict[str, deque[Request]] = {}
-    for request in log:
-        sessions.setdefault(request.session, deque()).append(request)
-    return iter(sessions.values())
+class Recorded:
+    """A trace, and what is known of it without any policy."""
+
+    def __init__(self, case: Case, folder: Path) -> None:
+        self.case, self.log = case, load(folder, case)
+        self._in_turn: RequestLog = in_order(self.log, f"interleave-{case.at_once}")
+        self.ideal: Replay = replay(self._in_turn, Setting(outputs=True))
+
+    def one_cache(self, workers: int) -> float:
+        return replay(
+            self._in_turn, Setting(capacity=self.case.slots * workers, outputs=True)
+        ).hit_rate
+
+    def pause(self, workers: int, utilization: float) -> float:
+        service = self.log.lengths.mean() * (1 - self.ideal.hit_rate) + (
+            self.log.output_lengths.mean()
+        )
+        return float(service * max(self.case.at_once / (utilization * workers) - 1, 0))
+
+    def whole_sessions(self, workers: int) -> float:
+        """With every hit: the largest session is somewhere, and of `workers` + 1 two share one."""
+        work = dict.fromkeys((request.session for request in self.log), 0)
+        computed = self.ideal.prompt_tokens - self.ideal.cached_tokens
+        spent = dict(zip(self.ideal.ids.tolist(), computed.tolist(), strict=True))
+        for request in self.log:
+            work[request.session] += spent[request.id] + sum(map(len, request.outputs[:1]))
+        most = [*sorted(work.values(), reverse=True), 0]
+        two = most[workers - 1] + most[workers] if len(most) > workers else 0
+        return max(most[0], two, sum(most) / workers) * workers / sum(most)
+
+    def run(self, policy: str | Policy, workers: int, pause: float, **how: Any) -> Simulation:
+        return Simulation(self.log, self.case, policy, workers, pause, **how).run()
 
 
-def load(folder: Path, case: Case) -> RequestLog:
-    """The requests of a trace that fit into a worker's cache."""
-    log = read_log(folder / f"{case.trace}.jsonl.xz", Reading(tokenizer=folder / TOKENIZER))
-    fitting = (
-        request
-        for request in log
-        if request.length + sum(map(len, request.outputs[:1])) <= case.slots
-    )
-    return ListedLog(replace(request, id=at) for at, request in enumerate(fitting))
-
-
-def measure(case: Case, folder: Path, workers: int, policies: list[str]) -> dict[str, Any]:
-    log = load(folder, case)
-    in_turn = in_order(log, f"interleave-{case.at_once}")
-    single = replay(in_turn, Setting(capacity=case.slots * workers, outputs=True))
-    ideal = replay(in_turn, Setting(outputs=True))
-    service = (log.lengths.mean() * (1 - ideal.hit_rate)) + log.output_lengths.mean()
-    pause = service * max(case.at_once / (UTILIZATION * workers) - 1, 0)
+def measure(trace: Recorded, workers: int, policies: list[str]) -> dict[str, Any]:
+    pause = trace.pause(workers, UTILIZATION)
     found: dict[str, Any] = {}
     for policy in policies:
-        simulation = Simulation(log, case, policy, workers, pause).run()
-        found[policy] = {"hit_rate": simulation.hit_rate, "imbalance": simulation.imbalance}
-        print(case.trace, policy, found[policy], file=sys.stderr, flush=True)
+        run = trace.run(policy, workers, pause)
+        found[policy] = {"hit_rate": run.hit_rate, "imbalance": run.imbalance}
+        print(trace.case.trace, policy, found[policy], file=sys.stderr, flush=True)
     return {
-        **case._asdict(),
-        "requests": len(log),
-        "prompt tokens": int(log.lengths.sum()),
-        "one cache": single.hit_rate,
-        "ideal": ideal.hit_rate,
+        **trace.case._asdict(),
+        "requests": len(trace.log),
+        "prompt tokens": int(trace.log.lengths.sum()),
+        "one cache": trace.one_cache(workers),
+        "ideal": trace.ideal.hit_rate,
+        "whole sessions": trace.whole_sessions(workers),
         "policies": found,
+    }
+
+
+def again(trace: Recorded, way: Way) -> dict[str, float]:
+    """The lowest hit rate and the highest imbalance of cache-aware routing over the way's seeds."""
+    pause = trace.pause(way.workers, way.utilization)
+    runs = [
+        trace.run(
+            CacheAware(balance=way.balance),
+            way.workers,
+            pause,
+            seed=seed,
+            work_half_life_s=way.half_life_s,
+        )
+        for seed in way.seeds
+    ]
+    print(trace.case.trace, way.name, file=sys.stderr, flush=True)
+    return {
+        "hit_rate": min(run.hit_rate for run in runs),
+        "imbalance": max(run.imbalance for run in runs),
+        "one cache": trace.one_cache(way.workers),
+        "whole sessions": trace.whole_sessions(way.workers),
     }
 
 
@@ -232,16 +154,39 @@ def judged(one: dict[str, Any]) -> dict[str, bool]:
 
 def table(cases: list[dict[str, Any]]) -> Table:
     shown = Table("trace", title="hit rate / imbalance", title_justify="left")
-    for column in ("slots", *cases[0]["policies"], "one cache", "ideal", "required"):
+    columns = ("slots", *cases[0]["policies"], "one cache", "ideal", "whole sessions", "required")
+    for column in columns:
         shown.add_column(column, justify="right")
     for one in cases:
-        rates = (f"{p['hit_rate']:.1%} / {p['imbalance']:.2f}" for p in one["policies"].values())
         short = [what for what, is_so in one["required"].items() if not is_so]
         shown.add_row(
-            one["trace"], f"{one['slots']:,}", *rates, f"{one['one cache']:.1%}",
-            f"{one['ideal']:.1%}", f"short: {', '.join(short)}" if short else "reached",
+            one["trace"], f"{one['slots']:,}", *map(_both, one["policies"].values()),
+            f"{one['one cache']:.1%}", f"{one['ideal']:.1%}", f">= {one['whole sessions']:.2f}",
+            f"short: {', '.join(short)}" if short else "reached",
         )  # fmt: skip
     return shown
+
+
+def ways_table(title: str, found: dict[str, dict[str, Any]]) -> Table:
+    shown = Table("", title=f"cache-aware, {title}", title_justify="left")
+    for trace in next(iter(found.values())):
+        shown.add_column(trace, justify="right")
+    for name, by_trace in found.items():
+        shown.add_row(name, *map(_both, by_trace.values()))
+        if "workers" in name:
+            bounds = (
+                f"{one['one cache']:.1%} / {one['whole sessions']:.2f}" for one in by_trace.values()
+            )
+            shown.add_row("  one cache / whole sessions", *bounds, style="dim")
+    return shown
+
+
+def _both(found: dict[str, float]) -> str:
+    return f"{found['hit_rate']:.1%} / {found['imbalance']:.2f}"
+
+
+def tried(traces: Iterable[Recorded], ways: tuple[Way, ...]) -> dict[str, dict[str, Any]]:
+    return {way.name: {one.case.trace: again(one, way) for one in traces} for way in ways}
 
 
 def main() -> None:
@@ -250,17 +195,24 @@ def main() -> None:
     parser.add_argument("--traces", nargs="*", default=[case.trace for case in CASES])
     parser.add_argument("--policies", nargs="*", default=sorted(POLICIES), choices=POLICIES)
     parser.add_argument("--folder", type=Path, default=find_traces())
+    parser.add_argument("--once", action="store_true", help="no other seeds, loads, weights")
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     if not args.folder.is_dir():
         sys.exit(f"no request traces in {args.folder}: name their folder by RADIXKV_TRACES")
-    cases = []
-    for case in (case for case in CASES if case.trace in args.traces):
-        one = measure(case, args.folder, args.workers, args.policies)
-        cases.append({**one, "required": judged(one)})
-    path = save("routing", {"workers": args.workers, "cases": cases}, args.out)
-    console = Console(width=140, record=True)
+    traces = [Recorded(case, args.folder) for case in CASES if case.trace in args.traces]
+    cases = [measure(trace, args.workers, args.policies) for trace in traces]
+    cases = [{**one, "required": judged(one)} for one in cases]
+    figures: dict[str, Any] = {"workers": args.workers, "cases": cases}
+    console = Console(width=160, record=True)
+    if not args.once:
+        figures["fairness"] = tried(traces, FAIRNESS)
+        figures["frontier"] = tried(traces, FRONTIER)
+    path = save("routing", figures, args.out)
     console.print(table(cases))
+    if not args.once:
+        console.print(ways_table("elsewhere", figures["fairness"]))
+        console.print(ways_table("with other weights", figures["frontier"]))
     path.with_suffix(".txt").write_text(console.export_text())
 
 

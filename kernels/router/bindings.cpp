@@ -6,6 +6,7 @@
 
 #include "holdings.hpp"
 #include "tree/input.hpp"
+#include "vote.hpp"
 
 namespace radixkv {
 
@@ -62,16 +63,23 @@ bool store(PythonHoldings& self, uint32_t holder, uint64_t run, uint64_t parent_
     return self.store(holder, run, parent_run, parent_offset, own.key(), root);
 }
 
-nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root) {
+// By holders' numbers, or those of `holders` in its order.
+nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root,
+                   nb::handle holders) {
+    std::vector<int32_t> all;
     auto look = [&](const auto& key) -> std::optional<nb::object> {
         // No id of a list equals a negative code, so what matched of it is good.
         constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
         if (!is_list && !key.is_good(0)) return std::nullopt;
-        int32_t* out;
-        nb::object array = new_array(self.num_holders(), out);
-        std::fill_n(out, self.num_holders(), 0);
-        uint32_t matched = self.lengths(key, root, out);
+        all.assign(self.num_holders(), 0);
+        uint32_t matched = self.lengths(key, root, all.data());
         if (is_list && !key.is_good(matched)) return std::nullopt;
+        if (holders.is_none()) return copy_array(all.data(), all.size());
+        auto wanted = view_int64(holders);
+        if (!wanted) throw nb::value_error("holders is no int64 array");
+        int32_t* out;
+        nb::object array = new_array(wanted.size, out);
+        for (size_t i = 0; i < wanted.size; ++i) out[i] = all.at(wanted.items[i]);
         return array;
     };
     return with_token_ids(token_ids, "token_ids", [] {}, look);
@@ -89,10 +97,47 @@ nb::list runs(const PythonHoldings& self, uint32_t holder) {
     return rows;
 }
 
+// What `radixkv/router` has of its own that the vote needs, looked up once and never freed.
+struct Voting {
+    nb::object Choice, reasons;
+};
+Voting* voting = nullptr;
+
+template <class Item>
+const Item* items(ArrayView<Item> view, size_t count, const char* name) {
+    if (view && view.size == count) return view.items;
+    throw nb::value_error((std::string(name) + " is no array with an item a worker").c_str());
+}
+
+template <class Length>
+nb::object vote(nb::tuple question, ArrayView<Length> lengths, Weights by) {
+    size_t count = lengths.size;
+    Workers<Length> workers{items(lengths, std::max<size_t>(count, 1), "lengths"),
+                            items(view_double(question[2]), count, "loads"),
+                            items(view_double(question[3]), count, "work"),
+                            items(view_int64(question[4]), count, "turns"), count};
+    size_t at = cheapest(workers, by);
+    return named_tuple(voting->Choice, at, voting->reasons[reason(workers, at)]);
+}
+
+// The fields of `Question`: workers, lengths, loads, work, turns, prompt_length, key.
+nb::object vote_on(nb::tuple question, double weight, double slack, double balance) {
+    Weights by{nb::cast<double>(question[5]), weight, slack, balance};
+    // Lengths that are trusted in part are no whole numbers.
+    if (auto whole = view_int32(question[1])) return vote(question, whole, by);
+    return vote(question, view_double(question[1]), by);
+}
+
+void import_voting() {
+    voting = new Voting{nb::module_::import_("radixkv.router.question").attr("Choice"),
+                        nb::module_::import_("radixkv.router.vote").attr("REASONS")};
+}
+
 }  // namespace
 
 NB_MODULE(_router, module) {
     import_python();
+    import_voting();
     nb::class_<PythonHoldings>(module, "Holdings")
         .def(nb::init<>())
         .def("add_holder", &PythonHoldings::add_holder)
@@ -104,12 +149,13 @@ NB_MODULE(_router, module) {
              "codes"_a.none(), "root"_a)
         .def("trim", &PythonHoldings::trim, "holder"_a, "run"_a, "keep"_a)
         .def("clear", &PythonHoldings::clear, "holder"_a)
-        .def("lengths", &lengths, "token_ids"_a.none(), "root"_a)
+        .def("lengths", &lengths, "token_ids"_a.none(), "root"_a, "holders"_a.none() = nb::none())
         .def("runs", &runs, "holder"_a)
         .def("num_tokens", &PythonHoldings::num_tokens, "holder"_a)
         .def_prop_ro("num_nodes", &PythonHoldings::num_nodes)
         .def_prop_ro("total_size", &PythonHoldings::total_size)
         .def("check_integrity", &PythonHoldings::check);
+    module.def("cheapest", &vote_on, "question"_a, "weight"_a, "slack"_a, "balance"_a);
 }
 
 }  // namespace radixkv

@@ -1,6 +1,7 @@
 #include "arrays.hpp"
 
 #include <cstring>
+#include <type_traits>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
 #include <numpy/arrayobject.h>
@@ -34,15 +35,17 @@ void* array_data(nb::handle array) {
 
 namespace {
 
-template <class Int>
-ArrayView<Int> view(nb::handle object) {
+template <class Item>
+ArrayView<Item> view(nb::handle object) {
     if (!PyArray_CheckExact(object.ptr())) return {};
     auto* array = reinterpret_cast<PyArrayObject*>(object.ptr());
     const PyArray_Descr* dtype = PyArray_DESCR(array);
-    bool is_plain = dtype->kind == 'i' && PyArray_ITEMSIZE(array) == sizeof(Int) &&
+    constexpr char kind = std::is_integral_v<Item> ? 'i' : 'f';
+    bool is_plain = dtype->kind == kind && PyArray_ITEMSIZE(array) == sizeof(Item) &&
                     PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array);
     if (!is_plain) return {};
-    return {static_cast<const Int*>(PyArray_DATA(array)), static_cast<size_t>(PyArray_SIZE(array))};
+    return {static_cast<const Item*>(PyArray_DATA(array)),
+            static_cast<size_t>(PyArray_SIZE(array))};
 }
 
 }  // namespace
@@ -57,5 +60,7 @@ int32_t* writeable_int32(nb::handle object, size_t size) {
 }
 
 ArrayView<int64_t> view_int64(nb::handle object) { return view<int64_t>(object); }
+
+ArrayView<double> view_double(nb::handle object) { return view<double>(object); }
 
 }  // namespace radixkv

@@ -16,9 +16,9 @@ nanobind::object new_array(size_t n, int32_t*& items);
 nanobind::object copy_array(const int32_t* items, size_t n);
 
 // The items of an array of one dimension that lies in order in memory.
-template <class Int>
+template <class Item>
 struct ArrayView {
-    const Int* items = nullptr;  // never null where there is one
+    const Item* items = nullptr;  // never null where there is one
     size_t size = 0;
     explicit operator bool() const { return items != nullptr; }
 };
@@ -29,6 +29,7 @@ void* array_data(nanobind::handle array);
 // Empty unless `object` is exactly such a NumPy array of that type.
 ArrayView<int32_t> view_int32(nanobind::handle object);
 ArrayView<int64_t> view_int64(nanobind::handle object);
+ArrayView<double> view_double(nanobind::handle object);
 
 // The same, to be written into; nullptr unless it is such an array, writeable, of `size` items or
 // more.

@@ -8,15 +8,14 @@ from radixkv.router.index import PrefixIndex, WorkerView
 from radixkv.router.policies import (
     POLICIES,
     CacheAware,
-    Choice,
     ConsistentHashing,
     LeastLoad,
     Policy,
-    Question,
     RoundRobin,
     new_policy,
     register,
 )
+from radixkv.router.question import Choice, Question
 from radixkv.router.router import Pick, Router, WorkerStatus
 
 __all__ = [

@@ -28,6 +28,9 @@ class Stream(Protocol):
         ...
 
 
+# Takes a worker's update; see `Router.apply`.
+Apply: TypeAlias = Callable[[str, Update], None]
+
 # Begins a watch after a position, or with a snapshot (None).
 Source: TypeAlias = Callable[[Position | None], Stream]
 
@@ -57,13 +60,13 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
 
 
 class Feeder:
-    """Feeds one worker's watch to an index, and begins it again where it ended.
+    """Hands on one worker's watch, and begins it again where the index has got to.
 
     num_failures: attempts in a row that brought no word.
     """
 
-    def __init__(self, index: PrefixIndex, worker: str, source: Source) -> None:
-        self._index, self._worker, self._source = index, worker, source
+    def __init__(self, index: PrefixIndex, worker: str, source: Source, apply: Apply) -> None:
+        self._index, self._worker, self._source, self._apply = index, worker, source, apply
         self._stopping = threading.Event()
         self._stream: Stream | None = None
         self._lock = threading.Lock()
@@ -117,7 +120,7 @@ class Feeder:
             for update in stream:
                 if self._stopping.is_set():
                     return
-                self._index.apply(self._worker, update)
+                self._apply(self._worker, update)
                 self._was_reached = True
                 self.num_failures, self.last_error = 0, None
                 if self._index.view(self._worker).state == "behind":

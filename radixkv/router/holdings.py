@@ -13,11 +13,10 @@ the nodes up again tells how much of it each holder holds.
 Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python_holdings.py`.
 """
 
-import os
-from importlib import import_module
 from typing import NamedTuple
 
-from radixkv.errors import CoreUnavailableError, InvalidArgumentError
+from radixkv.cores import native_module
+from radixkv.router.arrays import IntArray
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 
@@ -86,10 +85,14 @@ class Holdings:
         """`holder` holds nothing any more. Cost: O(its runs and the nodes they pass)."""
         raise NotImplementedError
 
-    def lengths(self, token_ids: TokenIds, root: int) -> Int32Array:
-        """How many leading tokens of a prompt each holder holds: (holders,) int32 by number.
+    def lengths(
+        self, token_ids: TokenIds, root: int, holders: IntArray | None = None
+    ) -> Int32Array:
+        """How many leading tokens of a prompt each holder holds: int32, in the order of `holders`.
 
-        Cost: O(len(token_ids)) compares, O(nodes on the path), O(holders that hold any of it).
+        holders: numbers; None: from 0 on, all of them.
+
+        Cost: O(len(token_ids)) compares, O(nodes on the path), O(holders).
         Raises InvalidTokensError.
         """
         raise NotImplementedError
@@ -120,31 +123,13 @@ class Holdings:
 def new_holdings(core: str | None = None) -> Holdings:
     """Empty holdings of the core named, or of the best there is.
 
-    core: "native", "python", or None; the environment's RADIXKV_CORE stands in for None.
+    core: "native", "python", or None: RADIXKV_CORE, else native where it is built.
+    Raises InvalidArgumentError, CoreUnavailableError.
     """
-    wanted = core or os.environ.get("RADIXKV_CORE") or None
-    if wanted not in (None, "native", "python"):
-        raise InvalidArgumentError(
-            f'core is {wanted!r}; it takes "native", "python" or None', core=wanted
-        )
-    if wanted != "python":
-        native = _native()
-        if native is not None:
-            return native()
-        if wanted == "native":
-            raise CoreUnavailableError(
-                "the native core is not built here: install a C++20 compiler and reinstall, or use "
-                'core="python"'
-            )
+    module = native_module(core, "radixkv.router.native_holdings")
+    if module is not None:
+        native: Holdings = module.NativeHoldings()
+        return native
     from radixkv.router.python_holdings import PythonHoldings
 
     return PythonHoldings()
-
-
-def _native() -> type[Holdings] | None:
-    try:
-        module = import_module("radixkv.router.native_holdings")
-    except ImportError:
-        return None
-    core: type[Holdings] = module.NativeHoldings
-    return core

@@ -51,6 +51,7 @@ class PrefixIndex:
     >>> index.add_worker("a")
     >>> cache.finish(cache.admit([1, 2, 3]))
     >>> index.apply("a", cache.events.read(0, 0, 1 << 20))
+    3
     >>> index.lookup([1, 2, 9])
     {'a': 2}
     """
@@ -118,25 +119,28 @@ class PrefixIndex:
     def _arrange(self) -> None:
         """After workers or their holders changed: what `lengths` goes by."""
         self._workers = tuple(self._mirrors)
-        self._holders = np.array([m.holder for m in self._mirrors.values()], np.intp)
+        self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
         pages = np.array(list(self._pages.values()), np.int32)
         self._page_sizes = pages if (pages > 1).any() else None
         self.version += 1
 
     # ---- what workers tell ----
 
-    def apply(self, worker: str, update: Update) -> None:
+    def apply(self, worker: str, update: Update) -> int:
         """Follow a worker's watch by one update. Cost: O(what changed).
 
+        Returns how many tokens the worker computed by then, as it tells: what became cached, and is
+        no part of a snapshot.
         What makes no sense is counted and changes nothing of others; the worker is then "behind"
         until a snapshot has come (see `position`).
         """
         with self._lock:
             mirror = self._mirror(worker)
-            before = mirror.holder, mirror.state
+            before, computed = (mirror.holder, mirror.state), mirror.num_computed
             mirror.apply(update)
             if before != (mirror.holder, mirror.state):
                 self._arrange()
+            return mirror.num_computed - computed
 
     def position(self, worker: str) -> Position | None:
         """The epoch and revision after which its watch may resume; None: it takes a snapshot."""
@@ -177,7 +181,7 @@ class PrefixIndex:
             if root is None:
                 as_token_ids(token_ids)
                 return self._workers, np.zeros(len(self._workers), np.int32)
-            lengths = self._holdings.lengths(token_ids, root).take(self._holders)
+            lengths = self._holdings.lengths(token_ids, root, self._holders)
             if self._page_sizes is not None:
                 lengths -= lengths % self._page_sizes
             return self._workers, lengths

@@ -1,92 +1,115 @@
-"""How much each worker has to do: of what was picked for it and has not ended."""
+"""How busy each worker is: what was picked for it and has not ended, and its work of late."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from math import inf
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import numpy as np
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.router.policies import FloatArray, IntArray
+from radixkv.router.arrays import FloatArray, IntArray
+
+# Work fades in so many steps each half-life, so that most picks need not touch it.
+_STEPS = 64
 
 
 class Numbered(Protocol):
-    """A pick: what it is known by, and for whom it is."""
+    """A pick: what it is known by, for whom it is, and the tokens that it leaves to compute."""
 
     @property
     def id(self) -> int: ...
     @property
     def worker(self) -> str: ...
+    @property
+    def to_compute(self) -> int: ...
 
 
 P = TypeVar("P", bound=Numbered)
 
 
-class _Open(NamedTuple, Generic[P]):
-    pick: P
-    cost: float
-    ends_at: float
-
-
 class Loads(Generic[P]):
-    """Sums of costs by worker, as arrays with an item for each, in the order of `arrange`.
+    """Arrays with an item for each worker, in the order of `arrange`.
 
-    turns: when each was picked last, as a count of picks. What nobody has finished within
-    `window_s` counts as finished.
+    loads: sums of costs of picks that have not ended. What nobody has finished within `window_s`
+    counts as finished.
+    work: tokens that each has computed, and those that open picks leave it to compute; half as many
+    after each `half_life_s`. Who comes is taken to have done as much as the others.
+    turns: when each was picked last, as a count of picks.
+    due_at: when `advance` has something to do.
     """
 
-    def __init__(self, window_s: float) -> None:
-        self._window_s = window_s
-        self._open: dict[int, _Open[P]] = {}  # in the order in which they end
+    def __init__(self, window_s: float, half_life_s: float, now: float) -> None:
+        self._window_s, self._step_s = window_s, half_life_s / _STEPS
+        # By number, in the order in which they end: the pick, its cost, when, the step it began at.
+        self._open: dict[int, tuple[P, float, float, int]] = {}
         self._place: dict[str, int] = {}
-        self._turn = 0
+        self._turn, self._step = 0, int(now / self._step_s)
         self.loads: FloatArray = np.zeros(0)
+        self.work: FloatArray = np.zeros(0)
         self.turns: IntArray = np.zeros(0, np.int64)
+        self.due_at = -inf
 
     def arrange(self, workers: tuple[str, ...]) -> None:
         """These workers from now on; who was there keeps what it has."""
-        loads, turns = np.zeros(len(workers)), np.zeros(len(workers), np.int64)
-        for at, worker in enumerate(workers):
-            if worker in self._place:
-                before = self._place[worker]
-                loads[at], turns[at] = self.loads[before], self.turns[before]
+        before = np.array([self._place.get(worker, -1) for worker in workers], np.int64)
+        usual = self.work.mean() if len(self.work) else 0.0
+        self.loads = np.append(self.loads, 0.0)[before]
+        self.work = np.append(self.work, usual)[before]
+        self.turns = np.append(self.turns, 0)[before]
         self._place = {worker: at for at, worker in enumerate(workers)}
-        self.loads, self.turns = loads, turns
-        self._open = {id: one for id, one in self._open.items() if one.pick.worker in self._place}
+        self._open = {id: one for id, one in self._open.items() if one[0].worker in self._place}
+
+    def advance(self, now: float) -> list[P]:
+        """Let work fade, and end the picks that are overdue: those."""
+        step = int(now / self._step_s)
+        if step != self._step:
+            self.work *= 0.5 ** ((step - self._step) / _STEPS)
+            self._step = step
+        overdue: list[P] = []
+        self.due_at = (step + 1) * self._step_s
+        for pick, _, ends_at, _ in self._open.values():
+            if ends_at > now:
+                self.due_at = min(self.due_at, ends_at)
+                break
+            overdue.append(pick)
+        for pick in overdue:
+            self.remove(pick)
+        return overdue
 
     def add(self, pick: P, cost: float, now: float) -> None:
         """The pick's worker has `cost` more to do."""
         self._turn += 1
-        at = self._place[pick.worker]
+        at, ends_at = self._place[pick.worker], now + self._window_s
         self.loads[at] += cost
+        self.work[at] += pick.to_compute
         self.turns[at] = self._turn
-        self._open[pick.id] = _Open(pick, cost, now + self._window_s)
+        self._open[pick.id] = pick, cost, ends_at, self._step
+        if ends_at < self.due_at:
+            self.due_at = ends_at
 
     def remove(self, pick: P) -> bool:
         """The pick has ended; False if it had before."""
-        one = self._open.pop(pick.id, None)
-        if one is not None:
-            at = self._place[one.pick.worker]
-            left = self.loads[at] - one.cost
-            self.loads[at] = left if left > 1e-9 else 0.0  # nothing is left of rounding
-        return one is not None
+        if pick.id not in self._open:
+            return False
+        _, cost, _, step = self._open.pop(pick.id)
+        at, faded = self._place[pick.worker], 0.5 ** ((self._step - step) / _STEPS)
+        self.loads[at] = _rest(self.loads[at] - cost)
+        self.work[at] = _rest(self.work[at] - pick.to_compute * faded)
+        return True
+
+    def computed(self, worker: str, tokens: int) -> None:
+        """The worker has computed that many tokens; nothing for one that is not there."""
+        if worker in self._place:
+            self.work[self._place[worker]] += tokens
 
     def open_pick(self, pick_id: int) -> P | None:
         """The pick of that number; None if it has ended."""
-        one = self._open.get(pick_id)
-        return one.pick if one is not None else None
+        return self._open[pick_id][0] if pick_id in self._open else None
 
-    def expire(self, now: float) -> Iterator[P]:
-        """End what is overdue, and tell it."""
-        while self._open:
-            first = next(iter(self._open.values()))
-            if first.ends_at > now:
-                return
-            self.remove(first.pick)
-            yield first.pick
-
-    def of(self, worker: str) -> float:
-        return float(self.loads[self._place[worker]])
+    def of(self, worker: str) -> tuple[float, float]:
+        """A worker's load and its work."""
+        at = self._place[worker]
+        return float(self.loads[at]), float(self.work[at])
 
     def given(self, loads: Mapping[str, float]) -> tuple[IntArray, FloatArray]:
         """Positions of the workers that someone else names, and their loads, by position.
@@ -102,7 +125,12 @@ class Loads(Generic[P]):
         return np.array(sorted(self._place[worker] for worker in loads), np.int64), present
 
 
+def _rest(difference: float) -> float:
+    """Nothing is left of rounding."""
+    return difference if difference > 1e-6 else 0.0
+
+
 def check_load(value: object, name: str) -> None:
     """Raises InvalidArgumentError for what is no load."""
-    if not (isinstance(value, int | float) and 0 <= value < inf):
+    if not (isinstance(value, (int, float)) and 0 <= value < inf):
         raise InvalidArgumentError(f"{name} is {value!r}; it takes a number from 0 on", value=value)

@@ -23,7 +23,7 @@ class Mirror:
     a snapshot is needed; "rebuilding" while one is coming. Until it has come whole, what was known
     of the same epoch still answers; of another epoch nothing does.
     num_unknown: changes that could not be true of what was known. num_late: updates of an epoch
-    that the worker has left.
+    that the worker has left. num_computed: tokens that it told of as they became cached.
     """
 
     def __init__(self, holdings: Holdings, spaces: Spaces, clock: Callable[[], float]) -> None:
@@ -32,7 +32,7 @@ class Mirror:
         self.state: State = "waiting"
         self.epoch = self.revision = 0
         self.heard_at = clock()
-        self.num_unknown = self.num_late = 0
+        self.num_unknown = self.num_late = self.num_computed = 0
         self._coming: int | None = None  # the holder of a snapshot under way
         self._left: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._known_revision = 0
@@ -145,6 +145,8 @@ class Mirror:
                     change.codes,
                     self._spaces.root(change.namespace),
                 )
+                if holder == self.holder:  # what a snapshot tells was computed before
+                    self.num_computed += len(change.codes)
             elif isinstance(change, Trimmed):
                 done = self._holdings.trim(holder, change.run, change.keep)
             else:

@@ -2,43 +2,15 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import lru_cache
 from hashlib import blake2b
-from typing import Any, ClassVar, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidArgumentError
-
-FloatArray: TypeAlias = NDArray[np.float64]
-IntArray: TypeAlias = NDArray[np.int64]
-Lengths: TypeAlias = NDArray[np.int32] | FloatArray
-
-
-class Question(NamedTuple):
-    """One prompt to place, and the workers that may get it: arrays with an item for each.
-
-    lengths: tokens of the prompt that each holds, as far as the index can be trusted: those of a
-    worker that fell silent or behind count less. loads: in any one unit. turns: when each was
-    picked last, as a count of picks. prompt_length: tokens, more than 0.
-    key: what belongs together (a session, a tenant), or the beginning of the prompt; asked for only
-    by who needs it.
-    """
-
-    workers: tuple[str, ...]
-    lengths: Lengths
-    loads: FloatArray
-    turns: IntArray
-    prompt_length: int
-    key: Callable[[], bytes]
-
-
-class Choice(NamedTuple):
-    """The position of the worker chosen, and why, for a person."""
-
-    at: int
-    reason: str
+from radixkv.router.question import Choice, Question
+from radixkv.router.vote import Vote, best, new_vote
 
 
 class Policy(Protocol):
@@ -76,50 +48,29 @@ def new_policy(name: str, **options: Any) -> Policy:
 @register
 @dataclass(frozen=True, slots=True)
 class CacheAware:
-    """The largest matched share of the prompt, less `weight` times the relative load.
+    """Where the prompt leaves the fewest tokens to compute, among workers that share the work.
 
-    Relative load is in mean loads, to which `slack` is added, so that where only a few requests are
-    under way a match outweighs them. Ties, and prompts that nobody holds, go to the least loaded,
-    then to the one not picked for longest.
+    Requests under way count as tokens too: `slack` more than the mean weigh like a whole prompt.
+    So does work of late: a tenth (`balance`) of the tokens by which a worker has done more than the
+    least worked, up to a whole prompt. So what nobody holds goes to who has done least, and what
+    one holds is computed once more elsewhere when its holder is ahead by ten times as much.
+
+    Work of late decides as in Preble (E2: load within a window of minutes), but as the workers tell
+    it, answers included, and not estimated. One sum of tokens to compute and load is Dynamo's cost.
     """
 
     name: ClassVar[str] = "cache-aware"
     weight: float = 1.0
     slack: float = 8.0
+    balance: float = 0.1
+    core: str | None = None
+    _vote: Vote = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_vote", new_vote(self.core))
 
     def choose(self, question: Question) -> Choice:
-        lengths, loads = question.lengths, question.loads
-        # A decision has few microseconds: a dot product is a third of what a sum takes, argmax a
-        # fifth of max; and scores are tokens, because that saves a division.
-        mean = float(loads.dot(_ones(len(loads)))) / len(loads)
-        weight = self.weight * question.prompt_length / (mean + self.slack)
-        at = _best(lengths - loads * weight, question)
-        return Choice(at, _why(float(lengths[at]), float(lengths[lengths.argmax()])))
-
-
-@lru_cache
-def _ones(n: int) -> FloatArray:
-    return np.ones(n)
-
-
-def _best(scores: FloatArray, question: Question) -> int:
-    """The highest score; of several the least loaded, then the one not picked for longest."""
-    at = int(scores.argmax())
-    highest, scores[at] = scores[at], -np.inf
-    if scores[scores.argmax()] < highest:
-        return at
-    scores[at] = highest
-    (ties,) = (scores == highest).nonzero()
-    order = np.lexsort((question.turns[ties], question.loads[ties]))
-    return int(ties[order[0]])
-
-
-def _why(length: float, best: float) -> str:
-    if length and length == best:
-        return "holds most of it"
-    if length:
-        return "holds less than the best, and is less busy"
-    return "who holds some is too busy" if best else "nobody holds any of it"
+        return self._vote(question, self.weight, self.slack, self.balance)
 
 
 @register
@@ -184,4 +135,4 @@ class LeastLoad:
     name: ClassVar[str] = "least-load"
 
     def choose(self, question: Question) -> Choice:
-        return Choice(_best(-question.loads, question), "least loaded")
+        return Choice(best(-question.loads, question.loads, question.turns), "least loaded")

@@ -4,6 +4,7 @@ from itertools import count
 
 import numpy as np
 
+from radixkv.router.arrays import IntArray
 from radixkv.router.holdings import HeldRun, Holdings
 from radixkv.router.python_nodes import (
     Node,
@@ -238,7 +239,9 @@ class PythonHoldings(Holdings):
 
     # ---- looking ----
 
-    def lengths(self, token_ids: TokenIds, root: int) -> Int32Array:
+    def lengths(
+        self, token_ids: TokenIds, root: int, holders: IntArray | None = None
+    ) -> Int32Array:
         key = as_token_ids(token_ids)
         out = np.zeros(max(self._runs, default=-1) + 1, np.int32)
         node, at = self._roots[root], 0
@@ -249,7 +252,7 @@ class PythonHoldings(Holdings):
         while node.parent is not None:
             seen = note(out, node, at, seen)
             node = node.parent
-        return out
+        return out if holders is None else out[holders]
 
     def runs(self, holder: int) -> list[HeldRun]:
         return [self._held(run) for run in descend(self._runs[holder][0])]

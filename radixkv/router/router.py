@@ -15,7 +15,8 @@ from radixkv.events import Update
 from radixkv.router.feeding import Feeder, Source, WorkerClient, watch_of
 from radixkv.router.index import PrefixIndex, WorkerView
 from radixkv.router.loads import Loads, check_load
-from radixkv.router.policies import FloatArray, IntArray, Policy, Question, new_policy
+from radixkv.router.policies import Policy, new_policy
+from radixkv.router.question import Question
 from radixkv.router.trust import Trust
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
 from radixkv.tree.content import Content
@@ -24,13 +25,15 @@ from radixkv.tree.tokens import Int32Array
 # Of the picks, one in so many is looked at again when it ends: did its worker cache that prompt?
 _PARITY_EVERY = 16
 _PARITY_TOKENS = 64
+_BYTES = (bytes, bytearray)
 
 
 class Pick(NamedTuple):
     """Where a prompt goes. Hand it to `Router.finish` when the request has ended.
 
     matched_length: tokens that the worker holds. best_length: the longest match of any that could
-    be picked. reason: for a person. beginning: of the prompt, where the router looks again.
+    be picked. reason: for a person. to_compute: tokens that the worker does not hold.
+    beginning: of the prompt, where the router looks again.
     """
 
     worker: str
@@ -38,6 +41,7 @@ class Pick(NamedTuple):
     best_length: int
     reason: str
     id: int
+    to_compute: int
     namespace: Namespace
     beginning: Int32Array | None
 
@@ -46,13 +50,15 @@ class Pick(NamedTuple):
 class WorkerStatus:
     """A worker as the router sees it.
 
-    load: of what was picked for it and has not ended. trust: what its matches count, 0 to 1.
+    load: of what was picked for it and has not ended. work: tokens that it computed of late, or is
+    to compute; see `Router`. trust: what its matches count, 0 to 1.
     is_here: whether it is known to live. last_error: of its watch, until its next word.
     """
 
     view: WorkerView
     address: str
     load: float
+    work: float
     trust: float
     is_here: bool
     last_error: str | None
@@ -66,6 +72,8 @@ class Router:
     beyond the first. gone_after_s: one silent for longer, or whose watch cannot be had, is picked
     only where all are.
     load_window_s: a pick that nobody has finished by then counts as finished.
+    work_half_life_s: tokens that a worker has computed count half as much as work of late after
+    each such time.
     num_parity_checks: ended picks (a sample) of which the router looked whether their worker has
     cached the prompt's beginning. num_parity_faults: where it has not: if there are many, what is
     asked about is not what the engines make of the same text.
@@ -90,12 +98,13 @@ class Router:
         silent_after_s: float = 20.0,
         gone_after_s: float = 60.0,
         load_window_s: float = 60.0,
+        work_half_life_s: float = 180.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.index = PrefixIndex(core, clock=clock)
         self.policy = new_policy(policy) if isinstance(policy, str) else policy
         self._clock = clock
-        self._loads: Loads[Pick] = Loads(load_window_s)
+        self._loads: Loads[Pick] = Loads(load_window_s, work_half_life_s, clock())
         self._trust = Trust(self.index, silent_after_s, gone_after_s)
         self._feeders: dict[str, Feeder] = {}
         self._addresses: dict[str, str] = {}
@@ -123,7 +132,7 @@ class Router:
             self._addresses[worker] = address
             self._loads.arrange(self.index.workers)
             if source is not None:
-                self._feeders[worker] = Feeder(self.index, worker, source)
+                self._feeders[worker] = Feeder(self.index, worker, source, self.apply)
                 self._feeders[worker].start()
 
     def follow(self, worker: str, client: WorkerClient, *, address: str = "") -> None:
@@ -143,21 +152,27 @@ class Router:
 
     def apply(self, worker: str, update: Update) -> None:
         """Follow a worker's watch by one update; see `PrefixIndex.apply`."""
-        self.index.apply(worker, update)
+        computed = self.index.apply(worker, update)
+        if computed:
+            with self.lock:
+                self._advance(self._clock())
+                self._loads.computed(worker, computed)
 
     def workers(self) -> list[WorkerStatus]:
         """All workers, by name."""
         with self.lock:
-            self._expire(self._clock())
+            self._advance(self._clock())
             return [self._status(worker) for worker in sorted(self.index.workers)]
 
     def _status(self, worker: str) -> WorkerStatus:
         feeder = self._feeders.get(worker)
         view = self.index.view(worker)
+        load, work = self._loads.of(worker)
         return WorkerStatus(
             view=view,
             address=self._addresses[worker],
-            load=self._loads.of(worker),
+            load=load,
+            work=work,
             trust=self._trust.weight(view),
             is_here=self._trust.is_here(view, feeder),
             last_error=feeder.last_error if feeder else None,
@@ -196,44 +211,42 @@ class Router:
         counted here. cost: what this prompt adds to the load counted here.
         Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
         """
-        size = _size(token_ids)
-        check_load(cost, "cost")
+        if cost != 1.0:
+            check_load(cost, "cost")
         with self.lock:
             now = self._clock()
-            self._expire(now)
-            workers, lengths = self.index.lengths(token_ids, namespace, content=content)
-            allowed, present = self._candidates(now, loads)
-            if not len(present):
-                raise NoWorkersError("there is no worker to pick", workers=len(workers))
-            own = lengths if allowed is None else lengths[allowed]
-            turns = self._loads.turns if allowed is None else self._loads.turns[allowed]
-            names = workers if allowed is None else tuple(workers[at] for at in allowed)
-            weighed, key_of = self._weighed(own, allowed), partial(_key, key, token_ids)
-            choice = self.policy.choose(Question(names, weighed, present, turns, size, key_of))
-            at = choice.at
-            beginning = None if content else self._sample(token_ids)
-            pick = Pick(names[at], int(own[at]), int(own[own.argmax()]), choice.reason,
-                        next(self._ids), namespace, beginning)  # fmt: skip
+            self._advance(now)
+            names, lengths = self.index.lengths(token_ids, namespace, content=content)
+            size = _size(token_ids)
+            self._trust.refresh(now, self._feeders)
+            allowed, present = self._trust.allowed, self._loads.loads
+            if loads is not None:
+                allowed, present = self._loads.given(loads)
+            work, turns, weights = self._loads.work, self._loads.turns, self._trust.weights
+            weighed = lengths if weights is None else lengths * weights
+            if allowed is not None:
+                names = tuple(names[at] for at in allowed)
+                lengths, weighed = lengths[allowed], weighed[allowed]
+                present, work, turns = present[allowed], work[allowed], turns[allowed]
+            if not names:
+                raise NoWorkersError("there is no worker to pick", workers=len(self.index.workers))
+            key_of = partial(_key, key, token_ids)
+            at, reason = self.policy.choose(
+                Question(names, weighed, present, work, turns, size, key_of)
+            )
+            matched = lengths.item(at)
+            pick = Pick(
+                names[at],
+                matched,
+                lengths.item(lengths.argmax()),
+                reason,
+                next(self._ids),
+                size - matched,
+                namespace,
+                None if content else self._sample(token_ids),
+            )
             self._loads.add(pick, cost, now)
             return pick
-
-    def _candidates(
-        self, now: float, loads: Mapping[str, float] | None
-    ) -> tuple[IntArray | None, FloatArray]:
-        """Positions of the workers that may be picked (None: of all), and their loads."""
-        self._trust.refresh(now, self._feeders)
-        if loads is not None:
-            allowed, present = self._loads.given(loads)
-            return allowed, present[allowed]
-        if self._trust.allowed is None:
-            return None, self._loads.loads
-        return self._trust.allowed, self._loads.loads[self._trust.allowed]
-
-    def _weighed(self, lengths: Int32Array, allowed: IntArray | None) -> Int32Array | FloatArray:
-        weights = self._trust.weights
-        if weights is None:
-            return lengths
-        return lengths * (weights if allowed is None else weights[allowed])
 
     def finish(self, pick: Pick) -> None:
         """The request has ended, well or not. Idempotent."""
@@ -248,16 +261,17 @@ class Router:
             if pick is not None:
                 self.finish(pick)
 
-    def _expire(self, now: float) -> None:
-        for pick in self._loads.expire(now):
-            self._check_parity(pick)
+    def _advance(self, now: float) -> None:
+        if now >= self._loads.due_at:
+            for pick in self._loads.advance(now):
+                self._check_parity(pick)
 
     def _sample(self, token_ids: TokenIds) -> Int32Array | None:
         """The beginning of one prompt in so many."""
         self._num_seen += 1
         if self._num_seen % _PARITY_EVERY != 1:
             return None
-        return np.array(as_token_ids(token_ids)[:_PARITY_TOKENS])
+        return _beginning(token_ids)
 
     def _check_parity(self, pick: Pick) -> None:
         if pick.beginning is not None and pick.worker in self.index.workers:
@@ -267,9 +281,7 @@ class Router:
 
 
 def _size(token_ids: Any) -> int:
-    if not hasattr(token_ids, "__len__"):
-        as_token_ids(token_ids)
-    size = len(token_ids) // 4 if isinstance(token_ids, bytes | bytearray) else len(token_ids)
+    size = len(token_ids) // 4 if isinstance(token_ids, _BYTES) else len(token_ids)
     if not size:
         raise InvalidTokensError("token_ids is empty; a prompt has at least one token")
     return size
@@ -279,5 +291,11 @@ def _key(key: str | bytes | None, token_ids: Any) -> bytes:
     if isinstance(key, str):
         return key.encode()
     if key is None:
-        return as_token_ids(token_ids)[:_PARITY_TOKENS].astype("<i4").tobytes()
+        return _beginning(token_ids).astype("<i4").tobytes()
     return key
+
+
+def _beginning(token_ids: Any) -> Int32Array:
+    """A copy of the first tokens; the rest is not read."""
+    items = 4 * _PARITY_TOKENS if isinstance(token_ids, _BYTES) else _PARITY_TOKENS
+    return np.array(as_token_ids(token_ids[:items]))

@@ -5,8 +5,8 @@ from typing import Protocol
 
 import numpy as np
 
+from radixkv.router.arrays import FloatArray, IntArray
 from radixkv.router.index import PrefixIndex, WorkerView
-from radixkv.router.policies import FloatArray, IntArray
 
 # What a match counts while a snapshot is missing, or where the watch is known to lag far behind.
 _DOUBTFUL = 0.5

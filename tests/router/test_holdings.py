@@ -1,9 +1,11 @@
 """Which core runs, and what one walk over the union answers in small, readable cases."""
 
+import sys
+
 import pytest
 
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
-from radixkv.router import PrefixIndex, holdings
+from radixkv.router import PrefixIndex
 from radixkv.router.holdings import new_holdings
 from tests.router.conftest import CORES
 from tests.router.holders import codes
@@ -26,7 +28,7 @@ def test_the_best_core_is_the_default(monkeypatch):
 
 def test_without_a_native_core_the_python_one_serves(monkeypatch):
     monkeypatch.delenv("RADIXKV_CORE", raising=False)
-    monkeypatch.setattr(holdings, "_native", lambda: None)
+    monkeypatch.setitem(sys.modules, "radixkv.router.native_holdings", None)
     assert new_holdings().core == "python"
     with pytest.raises(CoreUnavailableError, match="not built"):
         new_holdings("native")

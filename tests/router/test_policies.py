@@ -1,6 +1,7 @@
 """Policies: where a prompt goes, by what each worker holds of it and how busy each is."""
 
 from collections import Counter
+from functools import partial
 
 import numpy as np
 import pytest
@@ -9,16 +10,23 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.router import POLICIES, Choice, Question, new_policy
 
 
-def question(lengths, loads=None, turns=None, *, length=100, key=b"key", workers=None):
+def question(lengths, loads=None, turns=None, *, work=None, length=100, key=b"key", workers=None):
     n = len(lengths)
     return Question(
         workers=workers or tuple(f"w{at}" for at in range(n)),
         lengths=np.array(lengths, np.int32),
         loads=np.array(loads or [0] * n, float),
+        work=np.array(work or [0] * n, float),
         turns=np.array(turns or [0] * n, np.int64),
         prompt_length=length,
         key=lambda: key,
     )
+
+
+@pytest.fixture
+def cache_aware(core):
+    """The policy on each core that is built here."""
+    return partial(new_policy, "cache-aware", core=core)
 
 
 def place(policy, *args, **how):
@@ -48,48 +56,75 @@ def test_one_worker_gets_all(policy):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_question_is_not_changed(policy):
-    asked = question([3, 5, 5], [1, 2, 2], [1, 2, 3])
-    before = [array.tolist() for array in asked[1:4]]
+    asked = question([3, 5, 5], [1, 2, 2], [1, 2, 3], work=[9, 8, 8])
+    before = [array.tolist() for array in asked[1:5]]
     new_policy(policy).choose(asked)
-    assert [array.tolist() for array in asked[1:4]] == before
+    assert [array.tolist() for array in asked[1:5]] == before
 
 
 # ---- cache-aware ----
 
 
-def test_who_holds_most_wins_among_equals():
-    assert place("cache-aware", [10, 90, 50]) == 1
-    assert place("cache-aware", [10, 90, 50], [3, 3, 3]) == 1
+def test_who_holds_most_wins_among_equals(cache_aware):
+    assert at(cache_aware(), [10, 90, 50]) == 1
+    assert at(cache_aware(), [10, 90, 50], [3, 3, 3], work=[7, 7, 7]) == 1
 
 
-def test_a_little_load_does_not_outweigh_a_match():
-    assert place("cache-aware", [0, 90], [0, 3]) == 1
-    assert place("cache-aware", [80, 90], [0, 3]) == 0
+def test_a_little_load_does_not_outweigh_a_match(cache_aware):
+    assert at(cache_aware(), [0, 90], [0, 3]) == 1
+    assert at(cache_aware(), [80, 90], [0, 3]) == 0
 
 
-def test_a_hot_worker_is_left_to_its_queue():
-    assert place("cache-aware", [100, 0], [40, 0]) == 1
+def test_a_hot_worker_is_left_to_its_queue(cache_aware):
+    assert at(cache_aware(), [100, 0], [40, 0]) == 1
 
 
-def test_under_imbalance_the_best_of_the_lightly_loaded_wins():
-    assert place("cache-aware", [100, 0, 50], [60, 0, 0]) == 2
+def test_under_imbalance_the_best_of_the_lightly_loaded_wins(cache_aware):
+    assert at(cache_aware(), [100, 0, 50], [60, 0, 0]) == 2
 
 
-def test_misses_and_ties_go_to_the_least_loaded_then_round():
-    assert place("cache-aware", [0, 0, 0], [2, 1, 1], [9, 5, 4]) == 2
-    assert place("cache-aware", [70, 70, 70], [2, 1, 1], [9, 5, 6]) == 1
-    policy = new_policy("cache-aware", weight=0)
-    assert policy.choose(question([70, 70], [2, 1], [1, 2])).at == 1
+def test_misses_and_ties_go_to_the_least_loaded_then_round(cache_aware):
+    assert at(cache_aware(), [0, 0, 0], [2, 1, 1], [9, 5, 4]) == 2
+    assert at(cache_aware(), [70, 70, 70], [2, 1, 1], [9, 5, 6]) == 1
+    assert at(cache_aware(weight=0), [70, 70], [2, 1], [1, 2]) == 1
 
 
-def test_cache_aware_says_why():
+def test_misses_go_to_who_has_done_least(cache_aware):
+    assert at(cache_aware(), [0, 0, 0], work=[9_000, 7_000, 8_000]) == 1
+    assert at(cache_aware(), [0, 0, 0], [1, 0, 0], work=[0, 7_000, 8_000]) == 0, "and not by turns"
+
+
+def test_a_match_is_given_up_when_its_worker_is_ten_times_as_far_ahead(cache_aware):
+    assert at(cache_aware(), [60, 0], work=[5_590, 5_000]) == 0
+    assert at(cache_aware(), [60, 0], work=[5_610, 5_000]) == 1
+    assert at(cache_aware(balance=0.5), [60, 0], work=[5_130, 5_000]) == 1
+    assert at(cache_aware(balance=0), [60, 0], work=[1e9, 0]) == 0
+
+
+def test_work_outweighs_no_queue(cache_aware):
+    """Who has done nothing, because it was away, is not flooded."""
+    assert at(cache_aware(), [0, 0], [17, 0], work=[0, 1e9]) == 1
+    assert at(cache_aware(), [90, 0], [0, 2], work=[1e9, 0]) == 0
+
+
+def test_what_is_doubted_counts_as_far_as_it_is_trusted(cache_aware):
+    asked = question([0, 0, 0])
+    doubted = asked._replace(lengths=np.array([40.5, 40.25, 0]))
+    assert cache_aware().choose(doubted) == (0, "holds most of it")
+
+
+def test_cache_aware_says_why(cache_aware):
     def why(*args):
-        return new_policy("cache-aware").choose(question(*args)).reason
+        return cache_aware().choose(question(*args)).reason
 
     assert why([0, 0]) == "nobody holds any of it"
     assert why([5, 60]) == "holds most of it"
     assert why([100, 0], [40, 0]) == "who holds some is too busy"
     assert why([100, 50], [40, 0]) == "holds less than the best, and is less busy"
+
+
+def at(policy, *args, **how):
+    return policy.choose(question(*args, **how)).at
 
 
 # ---- the others ----

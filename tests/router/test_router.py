@@ -123,6 +123,92 @@ def test_the_load_of_a_worker_that_goes_is_forgotten(router, workers):
     assert loads(router) == {"a": 0, "b": 0, "c": 0}
 
 
+def work(router):
+    return {status.view.worker: status.work for status in router.workers()}
+
+
+def tell(router, worker):
+    """What became cached since, as the worker's watch has it."""
+    for update in worker.updates(router.index.position(worker.name)):
+        router.apply(worker.name, update)
+
+
+def test_work_is_what_picks_leave_to_compute_then_what_the_worker_tells(router, workers):
+    a = workers[0]
+    for worker in workers:
+        tell(router, worker)
+    a.hold([1, 2])
+    tell(router, a)
+    assert work(router) == {"a": 2, "b": 0, "c": 0}
+    pick = router.pick([1, 2, 3, 4, 5], loads={"a": 0})
+    assert (pick.to_compute, work(router)["a"]) == (3, 5)
+    a.hold([1, 2, 3, 4, 5, 6, 7])
+    router.finish(pick)
+    assert work(router)["a"] == 2, "until it tells"
+    tell(router, a)
+    assert work(router)["a"] == 7, "two of them answers"
+
+
+def test_a_snapshot_is_no_work(router, workers):
+    workers[0].hold([1, 2, 3])
+    for update in workers[0].snapshot(pieces=2):
+        router.apply("a", update)
+    assert router.index.lookup([1, 2, 3]) == {"a": 3}
+    assert work(router)["a"] == 0
+
+
+def test_work_fades_and_with_it_what_open_picks_added(core, clock):
+    router = Router(core=core, clock=clock, load_window_s=1e9, work_half_life_s=64)
+    router.add_worker("a")
+    a = Worker("a")
+    tell(router, a)
+    a.hold(range(8))
+    tell(router, a)
+    pick = router.pick(range(100, 116))
+    assert work(router) == {"a": 24}
+    clock.now += 64
+    assert work(router) == {"a": pytest.approx(12)}
+    assert loads(router) == {"a": 1}
+    router.finish(pick)
+    assert work(router) == {"a": pytest.approx(4)}
+    clock.now += 128
+    assert work(router) == {"a": pytest.approx(1)}
+
+
+def test_who_comes_is_taken_to_have_worked_as_the_others(router, workers):
+    for worker, size in zip(workers, (3, 6, 9), strict=True):
+        tell(router, worker)
+        worker.hold(range(size))
+        tell(router, worker)
+    router.add_worker("d")
+    assert work(router) == {"a": 3, "b": 6, "c": 9, "d": 6}
+    router.remove_worker("c")
+    router.add_worker("c")
+    assert work(router) == {"a": 3, "b": 6, "c": 5, "d": 6}
+
+
+def test_few_long_sessions_are_shared_out(router):
+    """Four of them on three workers: no queue shows that one worker has two."""
+    workers = {name: Worker(name, num_slots=8_192) for name in "abc"}
+    for name in workers:
+        router.add_worker(name)
+        tell(router, workers[name])
+    done = dict.fromkeys(workers, 0)
+    for number in range(480):
+        session = number % 4
+        ids = [
+            *range(1_000 * session, 1_000 * session + 40),
+            *range(5_000 + 20 * number, 5_020 + 20 * number),
+        ]
+        pick = router.pick(ids)
+        done[pick.worker] += pick.to_compute
+        workers[pick.worker].hold(ids)
+        tell(router, workers[pick.worker])
+        router.finish(pick)
+    assert max(done.values()) < 1.15 * sum(done.values()) / 3
+    assert sum(done.values()) <= 480 * 20 + 4 * 40 * 3, "a beginning is computed once a worker"
+
+
 def test_callers_may_bring_the_loads(router, workers):
     a, b, _ = workers
     a.hold([1, 2, 3])

@@ -1,0 +1,184 @@
+"""Recorded sessions on workers with bounded caches, placed by a router: a simulation of real parts.
+
+Each worker is a `PrefixCache` that evicts, and the `Router` knows of them what their event logs
+tell. Some sessions are at work at once; the next turn of one comes some time after the last is
+answered, and when a session ends the next one of the trace begins. A worker serves one request at a
+time, TOKENS_PER_S of the prompt tokens that it computes and of those that it answers.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, field, replace
+from itertools import count
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from radixkv import PrefixCache
+from radixkv.lab.reading import Reading, read_log
+from radixkv.lab.requests import ListedLog, Request, RequestLog
+from radixkv.router import Pick, Policy, Router
+from radixkv.tree.tokens import EMPTY
+
+TOKENIZER = "tokenizer_smollm2.json.xz"
+TOKENS_PER_S = 2_000
+PAGE_BYTES = 1 << 20
+
+
+class Case(NamedTuple):
+    """A trace, how many of its sessions are at work at once, and the slots of each worker.
+
+    is_sessions: each prompt extends the one before in its session.
+    """
+
+    trace: str
+    at_once: int
+    slots: int
+    is_sessions: bool
+
+
+class Waiting(NamedTuple):
+    """A request at a worker, the turns of its session after it, and the pick that brought it."""
+
+    request: Request
+    turns: deque[Request]
+    pick: Pick
+
+
+@dataclass(slots=True)
+class Worker:
+    """A cache, who waits for it, and what the router was told of it."""
+
+    name: str
+    cache: PrefixCache
+    waiting: deque[Waiting] = field(default_factory=deque)
+    is_busy: bool = False
+    work: int = 0
+    told: tuple[int, int] = (0, 0)
+
+    def tell(self, router: Router) -> None:
+        """What became cached and was evicted since the last time."""
+        log = self.cache.events
+        while self.told != log.position():
+            update = log.read(*self.told, PAGE_BYTES)
+            router.apply(self.name, update)
+            self.told = update.epoch, update.revision
+
+
+class Simulation:
+    """One policy at one case.
+
+    pause: mean time from an answer to the next request of its session, in tokens; the same for all
+    policies with one `seed`. how: for `Router`.
+    """
+
+    def __init__(
+        self,
+        log: RequestLog,
+        case: Case,
+        policy: str | Policy,
+        workers: int,
+        pause: float,
+        seed: int = 1,
+        **how: Any,
+    ) -> None:
+        self.now = 0
+        rng = np.random.default_rng(seed)
+        self._pauses = rng.exponential(pause, len(log)).astype(int).tolist()
+        # Every request is finished here, and no worker dies.
+        how = {**how, "load_window_s": inf, "silent_after_s": inf, "gone_after_s": inf}
+        self.router = Router(policy, clock=lambda: self.now / TOKENS_PER_S, **how)
+        self.workers = {}
+        for at in range(workers):
+            self.workers[str(at)] = Worker(str(at), PrefixCache(case.slots))
+            self.router.add_worker(str(at))
+        self._sessions = _by_session(log)
+        self._at_once = case.at_once
+        self._events: list[tuple[int, int, Any]] = []
+        self._order = count()
+        self.prompt_tokens = self.cached_tokens = 0
+
+    def run(self) -> "Simulation":
+        for _ in range(self._at_once):
+            self._begin_session()
+        while self._events:
+            self.now, _, act = heapq.heappop(self._events)
+            act()
+        assert all(not worker.cache.check_integrity() for worker in self.workers.values())
+        return self
+
+    @property
+    def hit_rate(self) -> float:
+        return self.cached_tokens / self.prompt_tokens
+
+    @property
+    def imbalance(self) -> float:
+        work = [worker.work for worker in self.workers.values()]
+        return max(work) / (sum(work) / len(work))
+
+    def _at(self, time: int, act: Any) -> None:
+        heapq.heappush(self._events, (time, next(self._order), act))
+
+    def _begin_session(self) -> None:
+        turns = next(self._sessions, None)
+        if turns is not None:
+            self._next_turn(turns)
+
+    def _next_turn(self, turns: deque[Request]) -> None:
+        if turns:
+            time = self.now + self._pauses[turns[0].id]
+            self._at(time, lambda: self._arrive(turns.popleft(), turns))
+        else:
+            self._begin_session()
+
+    def _arrive(self, request: Request, turns: deque[Request]) -> None:
+        pick = self.router.pick(request.token_ids, request.namespace, key=request.session)
+        worker = self.workers[pick.worker]
+        worker.waiting.append(Waiting(request, turns, pick))
+        self._serve(worker)
+
+    def _serve(self, worker: Worker) -> None:
+        if worker.is_busy or not worker.waiting:
+            return
+        request, turns, pick = worker.waiting.popleft()
+        running = worker.cache.admit(request.token_ids, request.namespace)
+        assert running is not None, "one request at a time always has room"
+        output = request.outputs[0] if request.outputs else EMPTY
+        took = request.length - running.cached_len + len(output)
+        self.prompt_tokens += request.length
+        self.cached_tokens += running.cached_len
+        worker.work += took
+        worker.is_busy = True
+        worker.tell(self.router)
+
+        def end() -> None:
+            worker.cache.extend(running, output)
+            worker.cache.finish(running)
+            worker.tell(self.router)
+            worker.is_busy = False
+            self.router.finish(pick)
+            self._next_turn(turns)
+            self._serve(worker)
+
+        self._at(self.now + took, end)
+
+
+def _by_session(log: RequestLog) -> Iterator[deque[Request]]:
+    sessions: dict[str, deque[Request]] = {}
+    for request in log:
+        sessions.setdefault(request.session, deque()).append(request)
+    return iter(sessions.values())
+
+
+def load(folder: Path, case: Case) -> RequestLog:
+    """The requests of a trace that fit into a worker's cache."""
+    log = read_log(folder / f"{case.trace}.jsonl.xz", Reading(tokenizer=folder / TOKENIZER))
+    fitting = (
+        request
+        for request in log
+        if request.length + sum(map(len, request.outputs[:1])) <= case.slots
+    )
+    return ListedLog(replace(request, id=at) for at, request in enumerate(fitting))

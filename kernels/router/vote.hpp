@@ -1,0 +1,59 @@
+// Where a prompt costs least; `radixkv/router/vote.py` is the contract and has the same in NumPy.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <numeric>
+#include <tuple>
+
+namespace radixkv {
+
+// What is known of `count` workers, an item for each, as `Question` of `radixkv/router/policies.py`
+// has it.
+template <class Length>
+struct Workers {
+    const Length* lengths;
+    const double* loads;
+    const double* work;
+    const int64_t* turns;
+    size_t count;
+};
+
+struct Weights {
+    double prompt_length, weight, slack, balance;
+};
+
+// The worker where it costs least; there is one or more.
+template <class Length>
+size_t cheapest(const Workers<Length>& of, const Weights& by) {
+    double mean = std::accumulate(of.loads, of.loads + of.count, 0.0) / of.count;
+    double a_load = by.weight * by.prompt_length / (mean + by.slack);
+    double least = *std::min_element(of.work, of.work + of.count);
+    auto score = [&](size_t at) {
+        double ahead = std::min(by.balance * (of.work[at] - least), by.prompt_length);
+        return of.lengths[at] - of.loads[at] * a_load - ahead;
+    };
+    auto comes_first = [&](size_t at, size_t other) {
+        return std::tie(of.loads[at], of.turns[at]) < std::tie(of.loads[other], of.turns[other]);
+    };
+    size_t best = 0;
+    double highest = score(0);
+    for (size_t at = 1; at < of.count; ++at) {
+        double own = score(at);
+        if (own < highest || (own == highest && !comes_first(at, best))) continue;
+        best = at;
+        highest = own;
+    }
+    return best;
+}
+
+// Why it is that worker: a position in `REASONS`.
+template <class Length>
+size_t reason(const Workers<Length>& of, size_t at) {
+    Length own = of.lengths[at], longest = *std::max_element(of.lengths, of.lengths + of.count);
+    if (own != 0) return own == longest ? 0 : 1;
+    return longest != 0 ? 2 : 3;
+}
+
+}  // namespace radixkv
