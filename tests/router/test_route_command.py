@@ -82,8 +82,8 @@ def test_it_starts_before_its_workers_do(workers, start, tmp_path):
     process = start("--worker", f"a={address}", "--policy", "least-load")
     never, line = sorted(process.stderr.readline() for _ in range(2))[::-1]
     assert never == (
-        f"radixkv: worker a: never reached so far; trying again: no server answers at {address}: no "
-        "such socket\n"
+        "radixkv: worker a: never reached so far; trying again: "
+        f"no server answers at {address}: no such socket\n"
     )
     assert line.startswith("radixkv: listening on 127.0.0.1:")
     assert line.endswith(f", least-load to a ({address})\n")
