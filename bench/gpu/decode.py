@@ -6,6 +6,7 @@ cascade where it is installed.
 
 bf16, head size 128, page size 1, slots scattered. Each contender is a CUDA graph of one layer; all
 run in turn, caches cleared. Flat is the faster of fa3 with and without its schedule made before.
+`clean_us`: with a cache that was cleared by reading, see `bench.gpu.measure`.
 """
 
 import argparse
@@ -17,7 +18,14 @@ from typing import Any
 import torch
 
 from bench.gpu.batches import SHARED, UNSHARED, Batch, skewed
-from bench.gpu.measure import captured, copy_bandwidth, in_turn, medians, save_figures
+from bench.gpu.measure import (
+    captured,
+    clean_us,
+    copy_bandwidth,
+    in_turn,
+    medians,
+    save_figures,
+)
 from radixkv.attention import get_backend
 from radixkv.attention.tree.backend import TreeAttention
 
@@ -82,6 +90,7 @@ def measured(batch: Batch, bandwidth: float, flashinfer: bool) -> dict[str, Any]
     found = {
         "batch": batch.shape.name,
         "us": us,
+        "clean_us": {name: clean_us(runs[name]) for name in ("tree", "flat")},
         "limit_us": round(batch.limit_us(bandwidth), 1),
         "times_flat": round(flat / us["tree"], 2),
         "error": round(error(batch, tree), 5),
@@ -101,7 +110,8 @@ def shown(row: dict[str, Any]) -> str:
     flat = min(us["flat"], us["flat, schedule in the call"])
     return (
         f"{row['batch']:52} limit {row['limit_us']:6.1f}  flat {flat:6.1f}  tree {us['tree']:6.1f} "
-        f"({row['times_flat']:.2f} x){other}  error {row['error']:.4f}  {row['chosen']}"
+        f"({row['times_flat']:.2f} x, clean {row['clean_us']['tree']}){other}  "
+        f"error {row['error']:.4f}  {row['chosen']}"
     )
 
 

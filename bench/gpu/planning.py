@@ -1,6 +1,9 @@
-"""Planning a decode step on the host: from scratch, and on from the step before. Needs no card.
+"""Planning a decode step on the host: from scratch, and on from the step before.
 
-python -m bench.gpu.planning
+    python -m bench.gpu.planning
+
+With a card also what a backend's whole `plan` takes the host: the same, and rows and plan sent to
+the device; and until the device is done with that.
 """
 
 import time
@@ -8,12 +11,18 @@ from collections.abc import Callable
 from statistics import median
 from typing import Any
 
-from bench.gpu.batches import SHARED, UNSHARED, Shape, scattered
+import torch
+
+from bench.gpu.batches import SHARED, UNSHARED, Batch, Shape, scattered
+from bench.gpu.measure import save_figures
 from bench.report import RESULTS, save
+from radixkv.attention import AttentionBatch, get_backend
 from radixkv.attention.tree.planner import Shape as Heads
 from radixkv.attention.tree.planner import plan_rows
 
-ROUNDS = 200
+# Fewer steps than a plan advances before it is made anew.
+ROUNDS, STEPS = 200, 50
+PATH = RESULTS / "gpu" / "planning.json"
 # What the claim is, for 64 requests, in microseconds.
 SCRATCH_AT_MOST, NEXT_AT_MOST = 150, 30
 
@@ -37,16 +46,37 @@ def measured(shape: Shape) -> dict[str, Any]:
         assert plan.advance()
 
     samples = {"scratch": timed(lambda: plan_rows(rows, heads)), "next": timed(advance)}
+    if torch.cuda.is_available():
+        samples |= on_device(shape)
     us = {name: round(median(times), 1) for name, times in samples.items()}
     return {"batch": shape.name, "us": us, "samples_us": samples}
+
+
+def on_device(shape: Shape) -> dict[str, list[float]]:
+    """Samples of whole plans; in the next step every row is a slot longer."""
+    batch = Batch(shape)
+    full, n = batch.rows, len(batch.rows)
+    backend: Any = get_backend("tree", batch.pool, q_heads=shape.heads, mode="tree")
+    backend.reserve(n, max(map(len, full)))
+    samples: dict[str, list[float]] = {}
+    for name, names in (("sent", None), ("sent next", [*range(n)])):
+        host, whole = [], []
+        for step in range(STEPS):
+            rows = [row[: len(row) - STEPS + step] for row in full]
+            begun = time.perf_counter()
+            backend.plan(AttentionBatch(rows, [1] * n, names))
+            host.append(round((time.perf_counter() - begun) * 1e6, 2))
+            torch.cuda.synchronize()
+            whole.append(round((time.perf_counter() - begun) * 1e6, 2))
+        samples |= {f"{name}, host": host, f"{name}, until done": whole}
+    return samples
 
 
 def main() -> None:
     rows = [measured(shape) for shape in [*SHARED, *UNSHARED]]
     for row in rows:
         print(f"{row['batch']:52} {row['us']}")
-    path = RESULTS / "gpu" / "planning.json"
-    print(save("planning", {"rows": rows}, path))
+    print((save_figures if torch.cuda.is_available() else save)("planning", {"rows": rows}, PATH))
 
 
 if __name__ == "__main__":

@@ -5,7 +5,8 @@
 
 First tokens: a prompt of 8,448 tokens of which 8,192 are cached, against none. Decode: 64 chats
 under one system prompt of 8,192 tokens, the tree against flat fa3, each step a CUDA graph. Both
-give logits for the same tokens, those that the tree generated.
+give logits for the same tokens, those that the tree generated, and so does the model in float32
+with the portable backend, flat too: what of their difference is bf16's rounding.
 """
 
 import argparse
@@ -129,9 +130,11 @@ def chats(
     return generations, steps, str(explain()) if explain else backend
 
 
-def compared(tree: list[Generation], flat: list[Generation]) -> dict[str, Any]:
-    """Logits for the same tokens, and where flat would have drawn another token, by how little."""
-    one, other = (torch.stack([torch.stack(each.logits) for each in all_]) for all_ in (tree, flat))
+def compared(those: list[Generation], others: list[Generation]) -> dict[str, Any]:
+    """Logits for the same tokens, and where others would have drawn another, by how little."""
+    one, other = (
+        torch.stack([torch.stack(each.logits) for each in all_]).float() for all_ in (those, others)
+    )
     drawn = one.argmax(-1)
     best = other.max(-1).values
     behind = best - other.gather(-1, drawn[..., None])[..., 0]
@@ -147,8 +150,11 @@ def compared(tree: list[Generation], flat: list[Generation]) -> dict[str, Any]:
 
 
 def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any]:
+    """Also what of the difference is rounding: either against all of it computed in float32."""
     tree, tree_us, chosen = chats(model, sizes, backends[0], None)
-    flat, flat_us, _ = chats(model, sizes, backends[1], [each.tokens for each in tree])
+    forced = [each.tokens for each in tree]
+    flat, flat_us, _ = chats(model, sizes, backends[1], forced)
+    exact, _, _ = chats(model.float(), sizes, "triton", forced)
     ms = {"tree": round(median(tree_us) / 1e3, 3), "flat": round(median(flat_us) / 1e3, 3)}
     per_second = {name: round(sizes.chats / each * 1e3) for name, each in ms.items()}
     return {
@@ -156,7 +162,11 @@ def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any
         "tokens_per_s": per_second,
         "times": round(ms["flat"] / ms["tree"], 2),
         "chosen": chosen,
-        **compared(tree, flat),
+        "logits": {
+            "tree against flat": compared(tree, flat),
+            "tree against float32": compared(tree, exact),
+            "flat against float32": compared(flat, exact),
+        },
         "samples_us": {"tree": tree_us, "flat": flat_us},
     }
 

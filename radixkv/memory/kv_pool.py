@@ -90,7 +90,13 @@ class MHATokenToKVPool:
                 source=len(read),
                 target=len(written),
             )
-        self._kv[:, :, written] = self._kv[:, :, read]
+        if self._kv.is_cuda and _are_apart(source, target):
+            # Imported here: Triton comes with torch's builds for CUDA.
+            from radixkv.kernels.gpu.store import copy_slots
+
+            copy_slots(self._kv, read, written)
+        else:
+            self._kv[:, :, written] = self._kv[:, :, read]
 
     def as_index(self, slots: Any, name: str = "slots") -> Tensor:
         """`slots` as an int64 tensor on the pool's device, checked.
@@ -160,6 +166,12 @@ def as_kv_dtype(dtype: torch.dtype | str) -> torch.dtype:
             f"dtype is {dtype}; it takes one of {', '.join(KV_DTYPES)}", dtype=str(dtype)
         )
     return known
+
+
+def _are_apart(source: Any, target: Any) -> bool:
+    """Whether the host knows that no slot is in both."""
+    on_host = not any(isinstance(slots, Tensor) and slots.is_cuda for slots in (source, target))
+    return on_host and not np.isin(source, target).any()
 
 
 def _copied(slots: Any, name: str) -> Tensor:

@@ -147,6 +147,20 @@ def test_b20_slots_are_copied_beyond_what_32_bits_address():
     assert torch.equal(pool[:, :, 100:116], pool[:, :, 2_150_000:2_150_016])
 
 
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("target", [[20, 21, 7], [5, 6, 4]])
+def test_a_pool_copies_slots_that_overlap_or_not(target, page_size):
+    pool = MHATokenToKVPool(32, 2, 3, 24, torch.bfloat16, "cuda", page_size=page_size)
+    before = torch.randn(pool._kv.shape, device="cuda").bfloat16()
+    source = [4, 5, 6]
+    for as_slots in (np.array, lambda slots: torch.tensor(slots, device="cuda")):
+        pool._kv.copy_(before)
+        pool.copy(as_slots(source), as_slots(target))
+        expected = before.clone()
+        expected[:, :, target] = before[:, :, source]
+        assert torch.equal(pool._kv, expected)
+
+
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("query_len", [1, 4])
 def test_b61_graphs_replayed_in_any_order(name, query_len):

@@ -18,10 +18,9 @@ class Card:
     """
 
     flat_launch: float = 9.0
-    tree_launch: float = 16.0
+    tree_launch: float = 12.0
     memory: float = 4.05e6
     cache: float = 7.6e6
-    narrow: float = 3.6e6
     wide: float = 4.8e8
     parts: float = 4.0e6
     # Of the shorter of the two kinds, which run side by side, so much shows.
@@ -49,14 +48,15 @@ def cost_of(plan: TreePlan, shape: Shape, head_dim: int, itemsize: int, card: Ca
     heads = shape.kv_heads * shape.group
     again = plan.total - plan.unique
     flat = card.flat_launch + plan.unique * slot / card.memory + again * slot / card.cache
-    narrow = _slots(plan.narrow) * slot / card.narrow
+    narrow = _slots(plan.narrow) * slot / card.memory
     # A tile of 64 rows or fewer is computed by one half of a block.
     rows = 64 * -(-plan.wide[:, 4] * shape.group // 64)
     work = int(rows.astype(np.int64) @ (plan.wide[:, 2] - plan.wide[:, 1]))
     wide = work * shape.kv_heads * head_dim * 4 / card.wide
     parts = int(plan.starts[-1]) * heads * head_dim * 4 * 2 / card.parts
-    longer, shorter = max(narrow, wide), min(narrow, wide)
-    return Cost(flat, card.tree_launch + longer + card.overlap * shorter + parts)
+    side_by_side = max(narrow, wide) + card.overlap * min(narrow, wide)
+    read = max(side_by_side, plan.unique * slot / card.memory)
+    return Cost(flat, card.tree_launch + read + parts)
 
 
 def _slots(items: Int32Array) -> int:
