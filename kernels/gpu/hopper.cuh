@@ -28,6 +28,9 @@ __device__ __forceinline__ void barrier_wait(u32 bar, u32 parity) {
         "r"(parity)
         : "memory");
 }
+__device__ __forceinline__ void prefetch(const void* p) {
+    asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+}
 __device__ __forceinline__ void copy_16(u32 to, const char* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
 }
@@ -97,6 +100,12 @@ __device__ __forceinline__ void load_transposed(u32 (&b)[4], u32 row) {
                  : "=r"(b[0]), "=r"(b[1]), "=r"(b[2]), "=r"(b[3])
                  : "r"(row)
                  : "memory");
+}
+// The 8 x 8 matrix of which each lane has two elements of a row, transposed.
+__device__ __forceinline__ u32 transposed(u32 two) {
+    u32 result;
+    asm("movmatrix.sync.aligned.m8n8.trans.b16 %0, %1;" : "=r"(result) : "r"(two));
+    return result;
 }
 // d (16 x 8) += a (16 x 16) b (16 x 8), by one warp.
 __device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b0, u32 b1) {

@@ -1,20 +1,21 @@
 // Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
-// One block an item and KV head, a warp for every 16 rows. The block copies K and V rows to shared
-// memory STAGES - 1 tiles ahead of the one that it computes with: few rows are bound by memory, and
-// what counts is that much of it is on its way at all times.
+// One block of one warp an item and KV head. It copies K and V rows to shared memory STAGES - 1
+// tiles ahead of the one that it computes with: few rows are bound by memory, and what counts is
+// that much of it is on its way at all times. Scores and sums are computed transposed, slots or
+// dimensions by query rows, so that 8 rows fill a product of the tensor cores.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (16, 32 or 64), PAGE, STAGES and,
-// for fp16, HALF.
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8 or 16), PAGE, STAGES and, for
+// fp16, HALF.
 
 #include "hopper.cuh"
 
 constexpr int G = H / HK;
-constexpr int THREADS = 2 * ROWS;
+constexpr int GROUPS = ROWS / 8;
 constexpr int TILE = 16;                  // slots a tile
 constexpr int TILE_BYTES = TILE * D * 2;  // rows of D elements, swizzled
 constexpr int CHUNKS = D / 8;             // 16-byte pieces of a row
-constexpr int ROWS_A_PASS = THREADS / CHUNKS;
+constexpr int ROWS_A_PASS = 32 / CHUNKS;
 constexpr int PASSES = TILE / ROWS_A_PASS;
 constexpr long long SLOT = (long long)HK * D * 2;  // bytes
 
@@ -45,6 +46,9 @@ struct Producer {
         const u32 to = swizzled(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
         k_to = smem_address(shared.k[0]) + to;
         v_to = smem_address(shared.v[0]) + to;
+        // A look-up that goes to memory would take longer than two tiles do.
+        for (int at = start + 32 * threadIdx.x; at < end; at += 32 * 32)
+            prefetch(table + at / PAGE);
         ahead = look_up(0);
     }
 
@@ -75,126 +79,144 @@ struct Producer {
     }
 };
 
+// A thread has columns 2t and 2t + 1 of every group of 8 query rows, t being its lane % 4.
 struct Consumer {
-    u32 q[D / 16][4];
-    float o[D / 8][4], s[2][4];
-    float top[2], sum[2];
+    u32 q[GROUPS][D / 16][2];
+    float o[GROUPS][D / 16][4], s[GROUPS][4];
+    float top[GROUPS][2], sum[GROUPS][2];
     u32 k, v;  // this lane's rows of stage 0
     float scale;
 
     __device__ __forceinline__ Consumer(Shared& shared, float scale) : scale(scale) {
-        const int lane = threadIdx.x % 32;
-        k = smem_address(shared.k[0]) + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2);
-        v = smem_address(shared.v[0]) + swizzled(lane % 16, lane / 16);
+        const int lane = threadIdx.x;
+        k = smem_address(shared.k[0]) + swizzled(lane % 16, lane / 16);
+        v = smem_address(shared.v[0]) + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
-        for (int i = 0; i < D / 8; i++)
+        for (int j = 0; j < GROUPS; j++) {
 #pragma unroll
-            for (int r = 0; r < 4; r++) o[i][r] = 0;
-        top[0] = top[1] = __int_as_float(0xff7fffff);
-        sum[0] = sum[1] = 0;
+            for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) o[j][i][r] = 0;
+            top[j][0] = top[j][1] = __int_as_float(0xff7fffff);
+            sum[j][0] = sum[j][1] = 0;
+        }
     }
 
     __device__ __forceinline__ void load_queries(const char* queries, const int2* members,
                                                  const Item& item, int head) {
-        const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int at = threadIdx.x / 32 * 16 + lane / 4 + 8 * r;
+        for (int j = 0; j < GROUPS; j++) {
+            const int at = j * 8 + threadIdx.x / 4;
             const bool there = at / G < item.queries;
             const long long token = there ? __ldg(&members[item.first + at / G].x) : 0;
-            const char* row = queries + (token * H + head * G + at % G) * D * 2 + lane % 4 * 4;
+            const char* row =
+                queries + (token * H + head * G + at % G) * D * 2 + threadIdx.x % 4 * 4;
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
-                q[i][r] = there ? __ldg((const u32*)(row + i * 32)) : 0;
-                q[i][r + 2] = there ? __ldg((const u32*)(row + i * 32 + 16)) : 0;
+                q[j][i][0] = there ? __ldg((const u32*)(row + i * 32)) : 0;
+                q[j][i][1] = there ? __ldg((const u32*)(row + i * 32 + 16)) : 0;
             }
         }
     }
 
+    // s = k q^T: slots by query rows.
     __device__ __forceinline__ void scores(u32 stage) {
 #pragma unroll
-        for (int r = 0; r < 4; r++) s[0][r] = s[1][r] = 0;
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) s[j][r] = 0;
         const u32 tile = k + stage;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
-            u32 b[4];
-            load_matrices(b, (tile ^ i % 4 * 32) + i / 4 * 128);
-            multiply(s[0], q[i], b[0], b[1]);
-            multiply(s[1], q[i], b[2], b[3]);
+            u32 a[4];
+            load_matrices(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+#pragma unroll
+            for (int j = 0; j < GROUPS; j++) multiply(s[j], a, q[j][i][0], q[j][i][1]);
         }
     }
 
     __device__ __forceinline__ void mask(int valid) {
 #pragma unroll
-        for (int i = 0; i < 8; i++)
-            if (i / 4 * 8 + threadIdx.x % 4 * 2 + i % 2 >= valid)
-                s[i / 4][i % 4] = __int_as_float(0xff800000);
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                if (threadIdx.x / 4 + r / 2 * 8 >= valid) s[j][r] = __int_as_float(0xff800000);
     }
 
     // s becomes exp2(s * scale - top), and what was summed before shrinks to the new top.
     __device__ __forceinline__ void softmax() {
-        float keep[2];
+        bool rises = false;
+        float keep[GROUPS][2];
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            float most = fmaxf(top[r], s[0][2 * r]);
-            most = fmaxf(fmaxf(most, s[0][2 * r + 1]), fmaxf(s[1][2 * r], s[1][2 * r + 1]));
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 1));
-            most = fmaxf(most, __shfl_xor_sync(~0u, most, 2));
-            keep[r] = exp2_fast((top[r] - most) * scale);
-            top[r] = most;
-            const float shift = most * scale;
-            float total = 0;
+        for (int j = 0; j < GROUPS; j++)
 #pragma unroll
-            for (int i = 0; i < 4; i++) {
-                float& x = s[i / 2][2 * r + i % 2];
-                x = exp2_fast(fmaf(x, scale, -shift));
-                total += x;
+            for (int r = 0; r < 2; r++) {
+                float most = fmaxf(s[j][r], s[j][r + 2]);
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2)
+                    most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
+                most = fmaxf(most, top[j][r]);
+                keep[j][r] = exp2_fast((top[j][r] - most) * scale);
+                rises |= most != top[j][r];
+                top[j][r] = most;
+                s[j][r] = exp2_fast((s[j][r] - most) * scale);
+                s[j][r + 2] = exp2_fast((s[j][r + 2] - most) * scale);
+                sum[j][r] = sum[j][r] * keep[j][r] + s[j][r] + s[j][r + 2];
             }
-            sum[r] = sum[r] * keep[r] + total;
-        }
         // Tops seldom rise after the first tiles.
-        if (!__any_sync(~0u, keep[0] != 1.0f || keep[1] != 1.0f)) return;
+        if (!__any_sync(~0u, rises)) return;
 #pragma unroll
-        for (int i = 0; i < D / 8; i++)
+        for (int j = 0; j < GROUPS; j++)
 #pragma unroll
-            for (int r = 0; r < 4; r++) o[i][r] *= keep[r / 2];
+            for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) o[j][i][r] *= keep[j][r % 2];
     }
 
+    // o += v^T s: dimensions by query rows.
     __device__ __forceinline__ void add_values(u32 stage) {
-        const u32 p[4] = {pack(s[0][0], s[0][1]), pack(s[0][2], s[0][3]), pack(s[1][0], s[1][1]),
-                          pack(s[1][2], s[1][3])};
+        u32 p[GROUPS][2];
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) p[j][r] = transposed(pack(s[j][2 * r], s[j][2 * r + 1]));
         const u32 tile = v + stage;
 #pragma unroll
         for (int i = 0; i < D / 16; i++) {
-            u32 b[4];
-            load_transposed(b, (tile ^ i % 4 * 32) + i / 4 * 128);
-            multiply(o[2 * i], p, b[0], b[1]);
-            multiply(o[2 * i + 1], p, b[2], b[3]);
+            u32 a[4];
+            load_transposed(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+#pragma unroll
+            for (int j = 0; j < GROUPS; j++) multiply(o[j][i], a, p[j][0], p[j][1]);
         }
     }
 
     __device__ __forceinline__ void store(float* partial, float* lse, const int2* members,
                                           const Item& item, int head) {
-        const int lane = threadIdx.x % 32;
 #pragma unroll
-        for (int r = 0; r < 2; r++) {
-            sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
-            sum[r] += __shfl_xor_sync(~0u, sum[r], 2);
-            const int at = threadIdx.x / 32 * 16 + lane / 4 + 8 * r;
-            if (at / G >= item.queries) continue;
-            const long long out =
-                (long long)__ldg(&members[item.first + at / G].y) * H + head * G + at % G;
-            const float over = 1.0f / sum[r];
-            if (lane % 4 == 0) lse[out] = top[r] * scale + __log2f(sum[r]);
+        for (int j = 0; j < GROUPS; j++)
 #pragma unroll
-            for (int i = 0; i < D / 8; i++)
-                *(float2*)(partial + out * D + i * 8 + lane % 4 * 2) =
-                    make_float2(o[i][2 * r] * over, o[i][2 * r + 1] * over);
-        }
+            for (int r = 0; r < 2; r++) {
+                float total = sum[j][r];
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2)
+                    total += __shfl_xor_sync(~0u, total, lanes);
+                const int at = j * 8 + threadIdx.x % 4 * 2 + r;
+                if (at / G >= item.queries) continue;
+                const long long out =
+                    (long long)__ldg(&members[item.first + at / G].y) * H + head * G + at % G;
+                const float over = 1.0f / total;
+                if (threadIdx.x < 4) lse[out] = top[j][r] * scale + __log2f(total);
+                float* to = partial + out * D + threadIdx.x / 4;
+#pragma unroll
+                for (int i = 0; i < D / 16; i++) {
+                    to[i * 16] = o[j][i][r] * over;
+                    to[i * 16 + 8] = o[j][i][r + 2] * over;
+                }
+            }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, (ROWS == 16 ? 512 : 384) / THREADS)
+extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
                 long long table_stride, const Item* items, const int* count, const int2* members,
                 float* partial, float* lse, float scale) {
@@ -211,11 +233,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, (ROWS == 16 ? 512 : 384) /
     u32 stage = 0;
     for (int at = item.start; at < item.end; at += TILE) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        // All copies are there, and all warps are done with the tile that is copied over now.
-        if (THREADS == 32)
-            __syncwarp();
-        else
-            __syncthreads();
+        // All lanes' copies are there, and all are done with the tile that is copied over now.
+        __syncwarp();
         producer.produce();
         consumer.scores(stage);
         if (item.end - at < TILE) consumer.mask(item.end - at);

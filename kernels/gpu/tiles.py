@@ -56,13 +56,13 @@ def attend_narrow(
     stages: int,
     beside_last: bool,
 ) -> None:
-    """As `attend_wide`, for few rows: 16, 32 or 64. stages: of 16 slots, in shared memory.
+    """As `attend_wide`, for few rows: 8 or 16. stages: of 16 slots, in shared memory.
 
     beside_last: starts while the kernel launched before runs, once all of that runs, and ends after
     it. The next kernel may start beside this one.
     """
     shape = _shape(q, k_pool, page_size, rows)
-    kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=2 * rows, extra=0)
+    kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=32, extra=0)
     inputs = q, k_pool, v_pool, table
     kernel.launch(inputs, work, parts, lse, softmax, beside_last=beside_last)
 

@@ -31,7 +31,8 @@ class PlannedTree:
         self._names: Sequence[Hashable] | None = None
         self._lengths: list[int] = []
         self._explanation = Explanation("flat", "nothing is planned")
-        self._requests = self.num_parts = self.num_wide = self.num_narrow = self._wide_rows = 0
+        self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
+        self._wide_rows = self._narrow_rows = 0
 
     def reshape(self, heads: int) -> None:
         """Plan for queries of so many heads from now on."""
@@ -91,7 +92,8 @@ class PlannedTree:
         starts[: len(plan.starts)] = plan.starts
         counts = np.array([len(plan.wide), len(plan.narrow)], np.int32)
         self._requests = requests
-        self._wide_rows = int(plan.wide[:, 4].max(initial=0)) * self._shape.group
+        self._wide_rows = self._rows(plan.wide, least=64)
+        self._narrow_rows = self._rows(plan.narrow, least=8)
         self.num_wide = _up(len(plan.wide), WIDE_GRID)
         self.num_narrow = _up(len(plan.narrow), NARROW_GRID)
         self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
@@ -106,7 +108,7 @@ class PlannedTree:
     @property
     def key(self) -> Hashable:
         counts = self.num_wide, self.num_narrow, self.num_parts
-        return self._arrays.generation, *counts, self._wide_rows <= 64
+        return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
 
     @property
     def is_hopper(self) -> bool:
@@ -119,8 +121,13 @@ class PlannedTree:
     def run(self, inputs: Inputs, parts: Tensor, lse: Tensor, softmax: Softmax) -> None:
         """Compute the partial results of the plan. inputs: q, k, v and the table of rows."""
         wide = self._items("wide", 0, self.num_wide, self._wide_rows)
-        narrow = self._items("narrow", 1, self.num_narrow, self._shape.narrow_rows)
+        narrow = self._items("narrow", 1, self.num_narrow, self._narrow_rows)
         self._kernels.run(inputs, wide, narrow, parts, lse, softmax)
+
+    def _rows(self, items: Int32Array, least: int) -> int:
+        """Query rows of the largest item, rounded up to a power of two, `least` or more."""
+        largest = int(items[:, 4].max(initial=1)) * self._shape.group
+        return max(least, 1 << (largest - 1).bit_length())
 
     def _items(self, name: str, count: int, grid: int, rows: int) -> Items | None:
         if not grid:

@@ -19,7 +19,8 @@ Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 @dataclass(frozen=True)
 class Items:
-    """Items of one kind, of at most `rows` query rows each."""
+    """Items of one kind, of at most `rows` query rows each: 64, 128 ... of the wide, 8, 16 ... of
+    the narrow."""
 
     work: Work
     rows: int
@@ -49,7 +50,7 @@ class TileKernels:
         """Compute items of both kinds; what is launched next may start early. inputs: q, k, v and
         the table of rows."""
         is_plain = (softmax.softcap, softmax.k_scale, softmax.v_scale) == (0.0, 1.0, 1.0)
-        is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= 64)
+        is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= 16)
         has_dtype = inputs[0].dtype == self._pool.dtype
         on_cuda = self._has_cuda and is_plain and is_small and has_dtype
         run = self._cuda if on_cuda else self._triton
@@ -73,9 +74,8 @@ class TileKernels:
 
         size, stages = self._pool.page_size, STAGES
         if wide:
-            rows = 64 if wide.rows <= 64 else 128
-            attend_wide(*inputs, wide.work, parts, lse, softmax, page_size=size, rows=rows)
-            stages = STAGES_BESIDE[rows]
+            attend_wide(*inputs, wide.work, parts, lse, softmax, page_size=size, rows=wide.rows)
+            stages = STAGES_BESIDE[wide.rows]
         if narrow:
             attend_narrow(
                 *inputs, narrow.work, parts, lse, softmax, page_size=size, rows=narrow.rows,
@@ -96,7 +96,7 @@ class TileKernels:
             tile = self._wide_tile()
             attend(*inputs, wide.work, parts, lse, softmax, page_size=size, tile=tile)
         if narrow:
-            tile = replace(NARROW, rows=narrow.rows)
+            tile = replace(NARROW, rows=max(NARROW.rows, narrow.rows))
             attend(*inputs, narrow.work, parts, lse, softmax, page_size=size, tile=tile)
 
     def _wide_tile(self) -> Tile:
