@@ -15,6 +15,7 @@ from radixkv.cli.lab import lab
 from radixkv.cli.lease import lease
 from radixkv.cli.match import match
 from radixkv.cli.operate import check, clear, evict
+from radixkv.cli.options import help_of
 from radixkv.cli.plan import plan
 from radixkv.cli.route import route
 from radixkv.cli.serve import serve
@@ -45,7 +46,7 @@ app = typer.Typer(
 )
 COMMANDS = (serve, route, match, stats, watch, top, evict, clear, check, plan, demo, doctor)
 for command in COMMANDS:
-    app.command()(command)
+    app.command(help=help_of(command))(command)
 app.add_typer(lab, name="lab")
 app.add_typer(lease, name="lease")
 

@@ -8,6 +8,7 @@ from radixkv.cli.lab_generate import lab_generate
 from radixkv.cli.lab_replay import lab_replay
 from radixkv.cli.lab_report import lab_report
 from radixkv.cli.lab_sweep import lab_sweep
+from radixkv.cli.options import help_of
 
 lab = typer.Typer(
     help="What a prefix cache would save on a log of requests, and why requests miss.",
@@ -22,4 +23,4 @@ commands = {
     "generate": lab_generate,
 }
 for name, command in commands.items():
-    lab.command(name)(command)
+    lab.command(name, help=help_of(command))(command)

@@ -25,7 +25,10 @@ class LogOptions:
     file: Annotated[Path, typer.Argument(help="Request log; plain, xz, gz or zst.", metavar="FILE")]
     tokenizer: Annotated[
         str | None,
-        typer.Option(help='A tokenizer.json, for logs of text; "bytes": each byte is a token.'),
+        typer.Option(
+            help='A tokenizer.json or a folder with one, for logs of text; "bytes": each byte is a '
+            "token."
+        ),
     ] = None
     order: Annotated[
         str, typer.Option(help="file, time, or interleave-N: N sessions take turns.")

@@ -1,10 +1,16 @@
-"""Options that several commands share, as fields of a dataclass."""
+"""How a function becomes a command: its help, and options that several share."""
 
 import inspect
+import re
 from collections.abc import Callable
 from dataclasses import is_dataclass
 from functools import wraps
 from typing import Any
+
+
+def help_of(command: Callable[..., None]) -> str:
+    """Its docstring, a line a paragraph, which the terminal folds."""
+    return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 
 def with_options(command: Callable[..., None]) -> Callable[..., None]:

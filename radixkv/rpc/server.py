@@ -5,6 +5,7 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from pathlib import Path
 from threading import RLock, Thread
 from typing import Any, ClassVar, Self, TypedDict
@@ -72,6 +73,7 @@ class Server(ABC):
         self._credentials = None if tls is None else tls.server_credentials()
         self._tokens = None if tokens is None else Tokens(tokens)
         self._metrics = Metrics()
+        self._metrics.ask(self._gauges, self._counters)
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
         self._lock = lock
@@ -139,12 +141,13 @@ class Server(ABC):
         self._stopping: asyncio.Future[float] = self._loop.create_future()
         ages = () if self.address.startswith("unix:") else AGE_OPTIONS
         server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
-        with ThreadPoolExecutor(1, "radixkv-writer") as writer:
+        with ThreadPoolExecutor(1, "radixkv-writer") as writer, ExitStack() as stack:
             front = Front(writer, self._tokens, self._observer, self._lock)
             health_servicer = await serving.serve_health(server, self.services)
             self._serve_rpcs(server, front)
+            # First, as gRPC would keep its own port if this failed.
+            stack.callback(self._tell_metrics())
             address = listen(server, self.address, self._credentials)
-            end_metrics = self._tell_metrics()
             await server.start()
             beside = [asyncio.create_task(each) for each in self._beside(front, health_servicer)]
             ready.set_result(address)
@@ -153,7 +156,6 @@ class Server(ABC):
             for task in beside:
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
-            end_metrics()
 
     def _serve_rpcs(self, server: grpc.aio.Server, front: Front) -> None:
         for rpc, handler in self._handlers(front).items():
@@ -165,7 +167,6 @@ class Server(ABC):
     def _tell_metrics(self) -> Callable[[], None]:
         if self.metrics_address is None:
             return lambda: None
-        self._metrics.ask(self._gauges, self._counters)
         end = self._metrics.serve(self.metrics_address)
         self.metrics_address = self._metrics.address
         return end

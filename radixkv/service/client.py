@@ -119,7 +119,8 @@ class Client(_Connection):
     coalesce: matches of single prompts that come while one is under way go together.
     Calls are tried again while the server is unavailable, within their time: what changes anything
     carries an id by which the server knows it again.
-    On the other side of a fork it raises ForkedProcessError.
+    Raises InvalidArgumentError for a target that is no address; on the other side of a fork
+    ForkedProcessError.
     """
 
     _grpc = grpc

@@ -11,6 +11,7 @@ from tokenizers.pre_tokenizers import Whitespace
 
 import radixkv
 from radixkv import Namespace
+from radixkv.cli.options import help_of
 
 
 def hold(cache, token_ids, namespace=radixkv.DEFAULT):
@@ -235,6 +236,17 @@ def test_usage_is_exit_code_2(run, command):
 
 def test_version(run):
     assert run("--version").stdout == f"radixkv {radixkv.__version__}\n"
+
+
+def test_help_is_folded_where_the_terminal_ends_and_not_as_the_source_is():
+    def command():
+        """One sentence.
+
+        A paragraph that goes
+        on.
+        """
+
+    assert help_of(command) == "One sentence.\n\nA paragraph that goes on."
 
 
 @pytest.mark.parametrize("command", ["serve", "match", "stats", "plan", "demo", "doctor"])

@@ -1,5 +1,6 @@
 """What operators see: Prometheus figures, traces."""
 
+import socket
 import urllib.error
 import urllib.request
 
@@ -19,11 +20,13 @@ def figures(server) -> dict[tuple[str, str], float]:
     """Every sample by its name and its labels' values."""
     with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
         text = page.read().decode()
-    return {
-        (sample.name, ",".join(sorted(sample.labels.values()))): sample.value
+    samples = [
+        ((sample.name, ",".join(sorted(sample.labels.values()))), sample.value)
         for family in text_string_to_metric_families(text)
         for sample in family.samples
-    }
+    ]
+    assert len(dict(samples)) == len(samples), "each is told once"
+    return dict(samples)
 
 
 @pytest.fixture
@@ -117,6 +120,24 @@ def test_where_no_figures_can_be_told(cache, where):
         CacheServer(cache, "127.0.0.1:0", metrics=where),
     ):
         pass
+
+
+def free_address() -> str:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{probe.getsockname()[1]}"
+
+
+def test_a_start_that_fails_keeps_neither_port_and_may_be_repeated(cache):
+    address, metrics = free_address(), free_address()
+    for taken in (metrics, address):
+        with CacheServer(PrefixCache(8), taken):
+            server = CacheServer(cache, address, metrics=metrics)
+            with pytest.raises(errors.ListenError, match=taken):
+                server.start()
+        with server, connect(server.address) as client:
+            assert client.match([1]).lengths == [0]
+            assert figures(server)["radixkv_revision", ""] == 0
 
 
 @pytest.fixture(scope="module")
