@@ -161,16 +161,29 @@ class PrefixCache(RequestLife):
 
         The native core lets other threads run meanwhile, though no other call of this cache.
         """
-        keys = as_prompts(prompts)
-        asked = sum(map(len, keys))
-        for key in keys:
-            self._estimate(key, namespace)
-        if not self._is_present(namespace):
-            keys = [key[:0] for key in keys]
+        keys = self._look_up(prompts, namespace)
         matches = self.tree.match_batch(keys, self._now(namespace))
-        self.totals.lookup_tokens += asked
         self.totals.hit_tokens += sum(match.length for match in matches)
         return matches
+
+    @_atomic
+    def match_lengths(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[int]:
+        """The lengths of `match_batch`, for who wants no slots."""
+        keys = self._look_up(prompts, namespace)
+        lengths = self.tree.match_lengths(keys, self._now(namespace))
+        self.totals.hit_tokens += sum(lengths)
+        return lengths
+
+    def _look_up(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[Int32Array]:
+        """What is to be looked for of each prompt, counted."""
+        keys = as_prompts(prompts)
+        self.totals.lookup_tokens += sum(map(len, keys))
+        if self.capacity_estimator is not None:
+            for key in keys:
+                self._estimate(key, namespace)
+        return keys if self._is_present(namespace) else [key[:0] for key in keys]
 
     @_atomic
     def probe(

@@ -40,6 +40,8 @@ void bind_tree(nb::module_& module) {
              "namespace"_a.none() = space)
         .def("match_batch", &PythonTree::match_batch, "prompts"_a.none(),
              "namespace"_a.none() = space)
+        .def("match_lengths", &PythonTree::match_lengths, "prompts"_a.none(),
+             "namespace"_a.none() = space)
         .def("inc_lock_ref", &PythonTree::inc_lock_ref, "handle"_a.none())
         .def("dec_lock_ref", &PythonTree::dec_lock_ref, "handle"_a.none())
         .def("insert", &PythonTree::insert, "token_ids"_a.none(), "slots"_a.none(),

@@ -26,6 +26,7 @@ class PythonTree {
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
     nb::list match_batch(nb::handle prompts, nb::handle space);
+    nb::list match_lengths(nb::handle prompts, nb::handle space);
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);

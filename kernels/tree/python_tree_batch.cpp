@@ -69,6 +69,20 @@ struct Found {
     Place place;
 };
 
+// Where each key ends, found without the GIL.
+std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
+                            std::atomic<int>& readers) {
+    std::vector<Found> found(keys.size());
+    Reader reader(readers);
+    nb::gil_scoped_release released;
+    for (size_t i = 0; i < keys.size(); ++i) {
+        found[i].descent = keys.read(i, [&](const auto& key) {
+            return tree.descend(root, key, [&](NodeId id) { found[i].path.push_back(id); });
+        });
+    }
+    return found;
+}
+
 }  // namespace
 
 // Only batches read without the GIL; whoever changes the tree waits for it, and lets go of
@@ -97,19 +111,20 @@ nb::list PythonTree::probe_batch(nb::handle prompts, nb::handle space) {
     return answer;
 }
 
+nb::list PythonTree::match_lengths(nb::handle prompts, nb::handle space) {
+    Prompts keys(prompts);
+    NodeId root = settle([&] { return spaces_.find(space); });
+    std::vector<Found> found = find_all(tree_, root, keys, readers_);
+    for (Found& one : found) one.place = touch(one.descent, one.path);
+    nb::list answer;
+    for (const Found& one : found) answer.append(one.place.length);
+    return answer;
+}
+
 nb::list PythonTree::match_batch(nb::handle prompts, nb::handle space) {
     Prompts keys(prompts);
-    std::vector<Found> found(keys.size());
     NodeId root = settle([&] { return spaces_.find(space); });
-    {
-        Reader reader(readers_);
-        nb::gil_scoped_release released;
-        for (size_t i = 0; i < keys.size(); ++i) {
-            found[i].descent = keys.read(i, [&](const auto& key) {
-                return tree_.descend(root, key, [&](NodeId id) { found[i].path.push_back(id); });
-            });
-        }
-    }
+    std::vector<Found> found = find_all(tree_, root, keys, readers_);
     // From here to the last touch no Python runs: arrays are nothing to its garbage collector.
     for (Found& one : found) one.slots = new_array(one.descent.length, one.items);
     {

@@ -145,6 +145,12 @@ class RadixTree(RequestSteps):
         """
         raise NotImplementedError
 
+    def match_lengths(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[int]:
+        """The lengths of `match_batch`, for who wants no slots: just as much a use."""
+        raise NotImplementedError
+
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:

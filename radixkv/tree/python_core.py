@@ -109,6 +109,11 @@ class PythonRadixTree(RadixTree):
         check_namespace(namespace)
         return [self.match_prefix(key, namespace) for key in as_prompts(prompts)]
 
+    def match_lengths(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+    ) -> list[int]:
+        return [match.length for match in self.match_batch(prompts, namespace)]
+
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
         return [self._walk_down(key, namespace)[2] for key in as_prompts(prompts)]
 

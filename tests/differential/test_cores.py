@@ -72,7 +72,7 @@ class Cores(RuleBasedStateMachine):
 
     @rule(prompts=st.lists(st.tuples(IDS, FORM), max_size=4), space=SPACE)
     def ask_a_batch(self, prompts, space):
-        for name in ("match_batch", "probe_batch"):
+        for name in ("match_batch", "match_lengths", "probe_batch"):
             self.pair.call(name, [FORMS[form](ids) for ids, form in prompts], space)
 
     @rule(
@@ -101,7 +101,7 @@ class Cores(RuleBasedStateMachine):
         ids = [*ids[:at], bad, *ids[at:]]
         for name in ("match_prefix", "probe"):
             self.pair.call(name, ids, space)
-        for name in ("match_batch", "probe_batch"):
+        for name in ("match_batch", "match_lengths", "probe_batch"):
             self.pair.call(name, [[1], tuple(ids)], space)
         good = [next(self.slots) for _ in ids]
         self.keep(self.pair.call("insert", ids, good, space))
@@ -114,7 +114,7 @@ class Cores(RuleBasedStateMachine):
         bad = np.array([*ids[:at], -2, *ids[at:]]).astype(dtype)
         for name in ("match_prefix", "probe"):
             self.pair.call(name, bad)
-        for name in ("match_batch", "probe_batch"):
+        for name in ("match_batch", "match_lengths", "probe_batch"):
             self.pair.call(name, [bad])
         self.keep(self.pair.call("insert", bad, [next(self.slots) for _ in bad]))
 

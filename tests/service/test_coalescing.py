@@ -116,8 +116,8 @@ def test_an_error_of_the_call_is_everyones(slow):
 class PickyCache(SlowCache):
     """Finds a prompt wrong that no client finds wrong."""
 
-    def match_batch(self, prompts, *args, **how):
-        found = super().match_batch(prompts, *args, **how)
+    def match_lengths(self, prompts, *args, **how):
+        found = super().match_lengths(prompts, *args, **how)
         if any(prompt.tolist() == [666] for prompt in prompts):
             raise errors.InvalidTokensError("666 is no token")
         return found

@@ -53,6 +53,14 @@ def test_a_batch_is_one_match_after_another(core, form):
     assert together.check_integrity() == []
 
 
+def test_lengths_are_those_of_matches_and_as_much_a_use(core):
+    matched, measured = grown(core), grown(core)
+    prompts = [*KEYS[::-1], [1, 2, 3, 4, 5, 6], [2], [1, 2, 8]]
+    lengths = [match.length for match in matched.match_batch(prompts)]
+    assert measured.match_lengths(prompts) == lengths
+    assert snapshot(matched) == snapshot(measured)
+
+
 def test_forms_may_be_mixed(core):
     tree = grown(core)
     prompts = [form(KEYS[-1]) for form in FORMS.values()]
@@ -61,7 +69,7 @@ def test_forms_may_be_mixed(core):
 
 
 def test_nothing_is_asked_of_an_empty_batch(core):
-    assert grown(core).match_batch([]) == []
+    assert grown(core).match_batch([]) == grown(core).match_lengths([]) == []
     assert RadixTree(core=core).match_batch([[1, 2]])[0].length == 0
 
 
@@ -71,7 +79,7 @@ def test_nothing_is_asked_of_an_empty_batch(core):
 def test_a_bad_prompt_is_named_and_nothing_changes(core, bad):
     tree = grown(core)
     before = snapshot(tree)
-    for call in (tree.match_batch, tree.probe_batch):
+    for call in (tree.match_batch, tree.match_lengths, tree.probe_batch):
         with pytest.raises(InvalidTokensError, match=r"prompts\[2\]"):
             call([[1, 2, 3], [1], bad, [5]])
     assert snapshot(tree) == before
@@ -105,12 +113,16 @@ def test_a_cache_counts_a_batch_as_look_ups(new_cache):
     after = cache.stats()
     assert after.lookup_tokens - before.lookup_tokens == 8 + 3
     assert after.hit_tokens - before.hit_tokens == 5 + 3
+    assert cache.match_lengths([[1, 2, 9], [8]]) == [2, 0]
+    assert cache.stats().lookup_tokens - after.lookup_tokens == 4
+    assert cache.stats().hit_tokens - after.hit_tokens == 2
 
 
 def test_other_weights_match_nothing_in_a_batch(new_cache):
     cache = new_cache()
     store(cache, [1, 2, 3])
     assert [m.length for m in cache.match_batch([[1, 2, 3]], Namespace(weight_version=7))] == [0]
+    assert cache.match_lengths([[1, 2, 3]], Namespace(weight_version=7)) == [0]
     with pytest.raises(InvalidTokensError, match=r"prompts\[1\]"):
         cache.match_batch([[1], [-1]], Namespace(weight_version=7))
 
@@ -163,7 +175,7 @@ class Other:
 
 
 @native
-@pytest.mark.parametrize("name", ["match_batch", "probe_batch"])
+@pytest.mark.parametrize("name", ["match_batch", "match_lengths", "probe_batch"])
 @pytest.mark.parametrize("form", sorted(FORMS))
 def test_other_threads_run_while_a_batch_is_compared(long_tree, name, form):
     prompts = [FORMS[form](LONG)]
@@ -173,7 +185,7 @@ def test_other_threads_run_while_a_batch_is_compared(long_tree, name, form):
 
 
 @native
-@pytest.mark.parametrize("name", ["match_batch", "probe_batch"])
+@pytest.mark.parametrize("name", ["match_batch", "match_lengths", "probe_batch"])
 def test_a_cache_lets_other_threads_run_too(name):
     cache = PrefixCache(len(LONG), core="native", max_context_len=len(LONG))
     store(cache, LONG)

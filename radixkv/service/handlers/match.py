@@ -70,8 +70,11 @@ class MatchHandlers:
         cache = self._desk.cache
         if any(key.content for key in keys):
             found = [cache.match_prefix(k.token_ids, namespace, content=k.content) for k in keys]
-        else:
+        elif request.want_slots:
             found = cache.match_batch([key.token_ids for key in keys], namespace)
+        else:
+            lengths = cache.match_lengths([key.token_ids for key in keys], namespace)
+            return [PrefixMatch(matched_length=length) for length in lengths]
         if not request.want_slots:
             return [PrefixMatch(matched_length=match.length) for match in found]
         return [
