@@ -3,7 +3,7 @@
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -19,8 +19,7 @@ from radixkv.tree.namespace import check_namespace
 from radixkv.tree.tokens import Int32Array, as_token_ids
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerView:
+class WorkerView(NamedTuple):
     """A worker as the index sees it; see `Mirror`.
 
     epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
@@ -197,18 +196,26 @@ class PrefixIndex:
     def view(self, worker: str) -> WorkerView:
         """How a worker stands. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
-            mirror = self._mirror(worker)
-            return WorkerView(
-                worker=worker,
-                state=mirror.state,
-                epoch=mirror.epoch,
-                revision=mirror.revision,
-                lag=mirror.lag,
-                silent_s=self._clock() - mirror.heard_at,
-                num_tokens=self._holdings.num_tokens(mirror.holder),
-                num_unknown=mirror.num_unknown,
-                num_late=mirror.num_late,
-            )
+            return self._view(worker, self._mirror(worker), self._clock())
+
+    def views(self) -> list[WorkerView]:
+        """How all workers stand, in the order of `workers`."""
+        with self._lock:
+            now = self._clock()
+            return [self._view(worker, mirror, now) for worker, mirror in self._mirrors.items()]
+
+    def _view(self, worker: str, mirror: Mirror, now: float) -> WorkerView:
+        return WorkerView(
+            worker=worker,
+            state=mirror.state,
+            epoch=mirror.epoch,
+            revision=mirror.revision,
+            lag=mirror.lag,
+            silent_s=now - mirror.heard_at,
+            num_tokens=self._holdings.num_tokens(mirror.holder),
+            num_unknown=mirror.num_unknown,
+            num_late=mirror.num_late,
+        )
 
     def runs(self, worker: str) -> Runs:
         """All that a worker holds, as `radixkv.events.replay` would give it. For checks."""

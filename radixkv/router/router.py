@@ -110,7 +110,7 @@ class Router:
         self._addresses: dict[str, str] = {}
         self._ids = count(1)
         self.lock = threading.RLock()
-        self.num_parity_checks = self.num_parity_faults = self._num_seen = 0
+        self.num_parity_checks = self.num_parity_faults = 0
 
     # ---- workers ----
 
@@ -215,38 +215,44 @@ class Router:
             check_load(cost, "cost")
         with self.lock:
             now = self._clock()
-            self._advance(now)
-            names, lengths = self.index.lengths(token_ids, namespace, content=content)
-            size = _size(token_ids)
+            if now >= self._loads.due_at:
+                self._advance(now)
             self._trust.refresh(now, self._feeders)
-            allowed, present = self._trust.allowed, self._loads.loads
-            if loads is not None:
-                allowed, present = self._loads.given(loads)
-            work, turns, weights = self._loads.work, self._loads.turns, self._trust.weights
+            names, lengths = self.index.lengths(token_ids, namespace, content=content)
+            own, weights = self._loads, self._trust.weights
             weighed = lengths if weights is None else lengths * weights
-            if allowed is not None:
-                names = tuple(names[at] for at in allowed)
-                lengths, weighed = lengths[allowed], weighed[allowed]
-                present, work, turns = present[allowed], work[allowed], turns[allowed]
-            if not names:
-                raise NoWorkersError("there is no worker to pick", workers=len(self.index.workers))
-            key_of = partial(_key, key, token_ids)
-            at, reason = self.policy.choose(
-                Question(names, weighed, present, work, turns, size, key_of)
-            )
-            matched = lengths.item(at)
-            pick = Pick(
-                names[at],
-                matched,
-                lengths.item(lengths.argmax()),
-                reason,
-                next(self._ids),
-                size - matched,
-                namespace,
-                None if content else self._sample(token_ids),
-            )
-            self._loads.add(pick, cost, now)
+            size, key_of = _size(token_ids), partial(_key, key, token_ids)
+            asked = Question(names, weighed, own.loads, own.work, own.turns, size, key_of)
+            if loads is not None or self._trust.allowed is not None:
+                asked, lengths = self._narrowed(asked, lengths, loads)
+            if not len(lengths):
+                raise NoWorkersError("there is no worker to pick", workers=len(names))
+            at, reason = self.policy.choose(asked)
+            matched, longest = lengths.item(at), lengths.item(lengths.argmax())
+            number = next(self._ids)
+            is_sample = number % _PARITY_EVERY == 1 and not content
+            beginning = _beginning(token_ids) if is_sample else None
+            pick = Pick(asked.workers[at], matched, longest, reason, number, size - matched,
+                        namespace, beginning)  # fmt: skip
+            own.add(pick, cost, now)
             return pick
+
+    def _narrowed(
+        self, asked: Question, lengths: Int32Array, loads: Mapping[str, float] | None
+    ) -> tuple[Question, Int32Array]:
+        """The question and lengths of the workers that `loads` names, or that are known to live."""
+        among, present = self._trust.allowed, asked.loads
+        if loads is not None:
+            among, present = self._loads.given(loads)
+        assert among is not None
+        asked = asked._replace(
+            workers=tuple(asked.workers[at] for at in among),
+            lengths=asked.lengths[among],
+            loads=present[among],
+            work=asked.work[among],
+            turns=asked.turns[among],
+        )
+        return asked, lengths[among]
 
     def finish(self, pick: Pick) -> None:
         """The request has ended, well or not. Idempotent."""
@@ -262,16 +268,8 @@ class Router:
                 self.finish(pick)
 
     def _advance(self, now: float) -> None:
-        if now >= self._loads.due_at:
-            for pick in self._loads.advance(now):
-                self._check_parity(pick)
-
-    def _sample(self, token_ids: TokenIds) -> Int32Array | None:
-        """The beginning of one prompt in so many."""
-        self._num_seen += 1
-        if self._num_seen % _PARITY_EVERY != 1:
-            return None
-        return _beginning(token_ids)
+        for pick in self._loads.advance(now):
+            self._check_parity(pick)
 
     def _check_parity(self, pick: Pick) -> None:
         if pick.beginning is not None and pick.worker in self.index.workers:

@@ -39,7 +39,7 @@ class Trust:
         if self._known_version == self._index.version and now < self._known_at + _FRESH_S:
             return
         self._known_at, self._known_version = now, self._index.version
-        views = [self._index.view(worker) for worker in self._index.workers]
+        views = self._index.views()
         weights = np.array([self.weight(view) for view in views])
         self.weights = weights if (weights < 1).any() else None
         here = [at for at, view in enumerate(views) if self.is_here(view, feeders.get(view.worker))]
