@@ -56,8 +56,8 @@ class RouterHandlers:
             workers=map(_write_status, router.workers()),
             policy=router.policy.name,
             distinct_tokens=router.index.total_size,
-            num_parity_checks=router.num_parity_checks,
-            num_parity_faults=router.num_parity_faults,
+            num_parity_checks=router.parity.num_checks,
+            num_parity_faults=router.parity.num_faults,
         )
 
 
@@ -103,4 +103,5 @@ def _write_status(status: WorkerStatus) -> router_pb2.WorkerStatus:
         is_here=status.is_here,
         last_error=status.last_error or "",
         num_unknown_changes=view.num_unknown,
+        work_tokens=status.work,
     )

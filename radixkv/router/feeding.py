@@ -35,17 +35,21 @@ Apply: TypeAlias = Callable[[str, Update], None]
 Source: TypeAlias = Callable[[Position | None], Stream]
 
 
-class Paged(Protocol):
-    """What a server says of itself."""
+class WorkerInfo(Protocol):
+    """What a worker's server says of itself."""
 
     @property
     def page_size(self) -> int: ...
+    @property
+    def epoch(self) -> int: ...
+    @property
+    def revision(self) -> int: ...
 
 
 class WorkerClient(Protocol):
     """Asks a worker's server: `radixkv.service.Client` is one."""
 
-    def server_info(self) -> Paged: ...
+    def server_info(self, *, timeout_s: float | None = None) -> WorkerInfo: ...
     def watch(self, *, after: Position | None) -> Stream: ...
 
 

@@ -149,8 +149,10 @@ class PrefixIndex:
     def note_revision(self, worker: str, epoch: int, revision: int) -> None:
         """The worker answered someone with this epoch and revision: how far its watch lags."""
         with self._lock:
-            self._mirror(worker).note(epoch, revision)
-            self.version += 1
+            mirror = self._mirror(worker)
+            before = mirror.lag, mirror.state
+            mirror.note(epoch, revision)
+            self.version += before != (mirror.lag, mirror.state)
 
     def lose(self, worker: str) -> None:
         """The worker's history has a gap: it is "behind" until a snapshot has come."""

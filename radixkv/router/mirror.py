@@ -49,6 +49,8 @@ class Mirror:
 
     def note(self, epoch: int, revision: int) -> None:
         """The worker said, elsewhere than in its watch, that it is there."""
+        if self.state == "waiting":
+            return
         if epoch == self.epoch:
             self._known_revision = max(self._known_revision, revision)
         elif epoch not in self._left:

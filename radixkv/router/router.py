@@ -8,24 +8,19 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
-import numpy as np
-
 from radixkv.errors import InvalidTokensError, NoWorkersError
 from radixkv.events import Update
 from radixkv.router.feeding import Feeder, Source, WorkerClient, watch_of
 from radixkv.router.index import PrefixIndex, WorkerView
 from radixkv.router.loads import Loads, check_load
+from radixkv.router.parity import BYTES, SAMPLE_EVERY, Parity, beginning_of
 from radixkv.router.policies import Policy, new_policy
+from radixkv.router.probing import Prober
 from radixkv.router.question import Question
 from radixkv.router.trust import Trust
-from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content
 from radixkv.tree.tokens import Int32Array
-
-# Of the picks, one in so many is looked at again when it ends: did its worker cache that prompt?
-_PARITY_EVERY = 16
-_PARITY_TOKENS = 64
-_BYTES = (bytes, bytearray)
 
 
 class Pick(NamedTuple):
@@ -74,9 +69,10 @@ class Router:
     load_window_s: a pick that nobody has finished by then counts as finished.
     work_half_life_s: tokens that a worker has computed count half as much as work of late after
     each such time.
-    num_parity_checks: ended picks (a sample) of which the router looked whether their worker has
-    cached the prompt's beginning. num_parity_faults: where it has not: if there are many, what is
-    asked about is not what the engines make of the same text.
+    probe_every_s: so often each worker that has a client is asked where it is, which shows how far
+    its watch lags.
+    parity: of ended picks (a sample), how many workers have cached the prompt's beginning. Where
+    many have not, what is asked about is not what the engines make of the same text.
 
     >>> from radixkv import PrefixCache
     >>> router, cache = Router(), PrefixCache(16)
@@ -99,6 +95,7 @@ class Router:
         gone_after_s: float = 60.0,
         load_window_s: float = 60.0,
         work_half_life_s: float = 180.0,
+        probe_every_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.index = PrefixIndex(core, clock=clock)
@@ -110,7 +107,8 @@ class Router:
         self._addresses: dict[str, str] = {}
         self._ids = count(1)
         self.lock = threading.RLock()
-        self.num_parity_checks = self.num_parity_faults = 0
+        self.parity = Parity(self.index)
+        self._prober = Prober(self.index, probe_every_s)
 
     # ---- workers ----
 
@@ -138,9 +136,12 @@ class Router:
     def follow(self, worker: str, client: WorkerClient, *, address: str = "") -> None:
         """`add_worker`, fed by a client's watch. The client stays open until the worker goes."""
         self.add_worker(worker, watch_of(client, self.index, worker), address=address)
+        with self.lock:
+            self._prober.add(worker, client)
 
     def remove_worker(self, worker: str) -> None:
         """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""
+        self._prober.remove(worker)
         with self.lock:
             feeder = self._feeders.pop(worker, None)
         if feeder is not None:
@@ -180,6 +181,7 @@ class Router:
 
     def close(self) -> None:
         """End all watches. Idempotent."""
+        self._prober.stop()
         with self.lock:
             feeders, self._feeders = list(self._feeders.values()), {}
         for feeder in feeders:
@@ -230,8 +232,8 @@ class Router:
             at, reason = self.policy.choose(asked)
             matched, longest = lengths.item(at), lengths.item(lengths.argmax())
             number = next(self._ids)
-            is_sample = number % _PARITY_EVERY == 1 and not content
-            beginning = _beginning(token_ids) if is_sample else None
+            is_sample = number % SAMPLE_EVERY == 1 and not content
+            beginning = beginning_of(token_ids) if is_sample else None
             pick = Pick(asked.workers[at], matched, longest, reason, number, size - matched,
                         namespace, beginning)  # fmt: skip
             own.add(pick, cost, now)
@@ -258,7 +260,7 @@ class Router:
         """The request has ended, well or not. Idempotent."""
         with self.lock:
             if self._loads.remove(pick):
-                self._check_parity(pick)
+                self.parity.check(pick.worker, pick.namespace, pick.beginning)
 
     def finish_by_id(self, pick_id: int) -> None:
         """`finish`, where only `Pick.id` is known."""
@@ -269,17 +271,11 @@ class Router:
 
     def _advance(self, now: float) -> None:
         for pick in self._loads.advance(now):
-            self._check_parity(pick)
-
-    def _check_parity(self, pick: Pick) -> None:
-        if pick.beginning is not None and pick.worker in self.index.workers:
-            held = self.index.lookup(pick.beginning, pick.namespace).get(pick.worker, 0)
-            self.num_parity_checks += 1
-            self.num_parity_faults += 2 * held < len(pick.beginning)
+            self.parity.check(pick.worker, pick.namespace, pick.beginning)
 
 
 def _size(token_ids: Any) -> int:
-    size = len(token_ids) // 4 if isinstance(token_ids, _BYTES) else len(token_ids)
+    size = len(token_ids) // 4 if isinstance(token_ids, BYTES) else len(token_ids)
     if not size:
         raise InvalidTokensError("token_ids is empty; a prompt has at least one token")
     return size
@@ -289,11 +285,5 @@ def _key(key: str | bytes | None, token_ids: Any) -> bytes:
     if isinstance(key, str):
         return key.encode()
     if key is None:
-        return _beginning(token_ids).astype("<i4").tobytes()
+        return beginning_of(token_ids).astype("<i4").tobytes()
     return key
-
-
-def _beginning(token_ids: Any) -> Int32Array:
-    """A copy of the first tokens; the rest is not read."""
-    items = 4 * _PARITY_TOKENS if isinstance(token_ids, _BYTES) else _PARITY_TOKENS
-    return np.array(as_token_ids(token_ids[:items]))

@@ -48,6 +48,6 @@ class RouterServer(Server):
 
     def _counters(self) -> dict[str, float]:
         return {
-            "router_parity_checks": self._router.num_parity_checks,
-            "router_parity_faults": self._router.num_parity_faults,
+            "router_parity_checks": self._router.parity.num_checks,
+            "router_parity_faults": self._router.parity.num_faults,
         }

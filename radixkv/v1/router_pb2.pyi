@@ -92,7 +92,7 @@ class ListWorkersResponse(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerStatus, _Mapping]]] = ..., policy: _Optional[str] = ..., distinct_tokens: _Optional[int] = ..., num_parity_checks: _Optional[int] = ..., num_parity_faults: _Optional[int] = ...) -> None: ...
 
 class WorkerStatus(_message.Message):
-    __slots__ = ("worker", "address", "applied", "num_tokens", "silent_s", "state", "load", "lag_revisions", "trust", "is_here", "last_error", "num_unknown_changes")
+    __slots__ = ("worker", "address", "applied", "num_tokens", "silent_s", "state", "load", "lag_revisions", "trust", "is_here", "last_error", "num_unknown_changes", "work_tokens")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     ADDRESS_FIELD_NUMBER: _ClassVar[int]
     APPLIED_FIELD_NUMBER: _ClassVar[int]
@@ -105,6 +105,7 @@ class WorkerStatus(_message.Message):
     IS_HERE_FIELD_NUMBER: _ClassVar[int]
     LAST_ERROR_FIELD_NUMBER: _ClassVar[int]
     NUM_UNKNOWN_CHANGES_FIELD_NUMBER: _ClassVar[int]
+    WORK_TOKENS_FIELD_NUMBER: _ClassVar[int]
     worker: str
     address: str
     applied: _types_pb2.ResponseHeader
@@ -117,4 +118,5 @@ class WorkerStatus(_message.Message):
     is_here: bool
     last_error: str
     num_unknown_changes: int
-    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., applied: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_tokens: _Optional[int] = ..., silent_s: _Optional[float] = ..., state: _Optional[str] = ..., load: _Optional[float] = ..., lag_revisions: _Optional[int] = ..., trust: _Optional[float] = ..., is_here: bool = ..., last_error: _Optional[str] = ..., num_unknown_changes: _Optional[int] = ...) -> None: ...
+    work_tokens: float
+    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ..., applied: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_tokens: _Optional[int] = ..., silent_s: _Optional[float] = ..., state: _Optional[str] = ..., load: _Optional[float] = ..., lag_revisions: _Optional[int] = ..., trust: _Optional[float] = ..., is_here: bool = ..., last_error: _Optional[str] = ..., num_unknown_changes: _Optional[int] = ..., work_tokens: _Optional[float] = ...) -> None: ...

@@ -410,6 +410,12 @@ def test_word_of_another_epoch_ends_trust(index, followed):
     assert index.view("a").state == "current"
 
 
+def test_word_of_a_worker_whose_watch_never_spoke_says_nothing(index, followed):
+    index.note_revision("b", 77, 3)
+    view = index.view("b")
+    assert (view.state, view.lag) == ("waiting", 0)
+
+
 def test_a_worker_that_never_spoke_is_waited_for(index, clock, followed):
     clock.now += 2
     view = index.view("b")

@@ -255,7 +255,7 @@ def test_prompts_that_engines_know_show_no_parity_faults(router, workers):
         workers["abc".index(pick.worker)].hold([n, 71, 72])
         follow(router, *workers)
         router.finish(pick)
-    assert (router.num_parity_checks, router.num_parity_faults) == (3, 0)
+    assert (router.parity.num_checks, router.parity.num_faults) == (3, 0)
 
 
 # ---- trust ----

@@ -1,5 +1,7 @@
 """RouterService over real sockets, as a gateway in another language would ask it."""
 
+import threading
+
 import grpc
 import numpy as np
 import pytest
@@ -257,3 +259,90 @@ def test_a_router_over_real_servers():
         for client in clients:
             client.close()
         servers[0].stop()
+
+
+class SlowClient:
+    """A real client whose watch hands on nothing while `may_go` is clear."""
+
+    def __init__(self, client):
+        self.client, self.may_go = client, threading.Event()
+        self.may_go.set()
+
+    def server_info(self, **how):
+        return self.client.server_info(**how)
+
+    def watch(self, *, after):
+        return SlowStream(self.client.watch(after=after), self.may_go)
+
+
+class SlowStream:
+    def __init__(self, stream, may_go):
+        self.stream, self.may_go = stream, may_go
+
+    def __iter__(self):
+        for update in self.stream:
+            self.may_go.wait()
+            yield update
+
+    def close(self):
+        self.stream.close()
+
+
+def test_a_watch_that_lags_is_shown_and_weighed():
+    """Its worker is asked where it is by another way than the watch."""
+    worker = Worker("a", num_slots=1_024)
+    with (
+        Router(probe_every_s=0.02) as router,
+        RouterServer(router, "127.0.0.1:0") as front,
+        CacheServer(worker.cache, "127.0.0.1:0") as server,
+        Client(server.address) as client,
+        grpc.insecure_channel(front.address) as channel,
+    ):
+        slow = SlowClient(client)
+        router.follow("a", slow)
+        stub = RouterServiceStub(channel)
+
+        def status():
+            (worker,) = stub.ListWorkers(
+                router_pb2.ListWorkersRequest(), timeout=DEADLINE_S
+            ).workers
+            return worker
+
+        worker.hold([1, 2, 3])
+        until(lambda: is_current(router, worker))
+        until(lambda: status().lag_revisions == 0)
+        told = status().applied.revision
+        slow.may_go.clear()
+        for n in range(10, 210):
+            worker.hold([n])
+        made = worker.cache.events.revision - told
+        until(lambda: status().lag_revisions == made)
+        assert made >= 200
+        assert (status().trust, status().state) == (0.5, "current")
+        slow.may_go.set()
+        until(lambda: (status().lag_revisions, status().trust) == (0, 1))
+        assert status().work_tokens > 190
+        router.close()
+
+
+def test_a_worker_that_cannot_be_asked_is_picked_all_the_same(caplog):
+    class Odd(SlowClient):
+        def server_info(self, **how):
+            if how:
+                raise OSError("no such thing")
+            return super().server_info()
+
+    worker = Worker("a")
+    with (
+        CacheServer(worker.cache, "127.0.0.1:0") as server,
+        Client(server.address) as client,
+        Router(probe_every_s=0.01) as router,
+    ):
+        router.follow("a", Odd(client))
+        worker.hold([1, 2, 3])
+        until(lambda: is_current(router, worker))
+        until(lambda: "worker a cannot be asked where it is" in caplog.text)
+        asked = caplog.text.count("cannot be asked")
+        assert router.pick([1, 2]).worker == "a"
+        router.remove_worker("a")
+        assert asked == caplog.text.count("cannot be asked") == 1
