@@ -48,15 +48,16 @@ def new_policy(name: str, **options: Any) -> Policy:
 @register
 @dataclass(frozen=True, slots=True)
 class CacheAware:
-    """Where the prompt leaves the fewest tokens to compute, among workers that share the work.
+    """Where the prompt costs least, in tokens.
 
-    Requests under way count as tokens too: `slack` more than the mean weigh like a whole prompt.
-    So does work of late: a tenth (`balance`) of the tokens by which a worker has done more than the
-    least worked, up to a whole prompt. So what nobody holds goes to who has done least, and what
-    one holds is computed once more elsewhere when its holder is ahead by ten times as much.
+    Those that the worker does not hold; a part of the prompt for each request that it has under way
+    (all of it for `slack` more than the mean); and a tenth (`balance`) of those by which its work
+    of late is ahead of the least worked's, a whole prompt's at most. So what nobody holds goes to
+    who has done least, and what one holds is computed once more elsewhere when its holder is ahead
+    by ten times as much as the match saves.
 
-    Work of late decides as in Preble (E2: load within a window of minutes), but as the workers tell
-    it, answers included, and not estimated. One sum of tokens to compute and load is Dynamo's cost.
+    Dynamo's router also adds up what is to be computed and what is under way; Preble's (E2) weighs
+    a match against the work of some minutes, which it estimates and workers tell here.
     """
 
     name: ClassVar[str] = "cache-aware"
