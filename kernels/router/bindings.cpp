@@ -68,12 +68,12 @@ nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root
                    nb::handle holders) {
     std::vector<int32_t> all;
     auto look = [&](const auto& key) -> std::optional<nb::object> {
-        // No id of a list equals a negative code, so what matched of it is good.
-        constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
-        if (!is_list && !key.is_good(0)) return std::nullopt;
         all.assign(self.num_holders(), 0);
         uint32_t matched = self.lengths(key, root, all.data());
-        if (is_list && !key.is_good(matched)) return std::nullopt;
+        // What equals a token id is one; an array may also equal codes that are none, a list not.
+        constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
+        bool is_doubtful = !is_list && self.has_content();
+        if (!key.is_good(is_doubtful ? 0 : matched)) return std::nullopt;
         if (holders.is_none()) return copy_array(all.data(), all.size());
         auto wanted = view_int64(holders);
         if (!wanted) throw nb::value_error("holders is no int64 array");

@@ -143,6 +143,7 @@ Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32K
     if (parent.private_from < offset) {
         run.private_from = 0;
     } else if (has_negative(codes.ids, codes.size)) {
+        has_content_ = true;
         hidden_.assign(codes.ids, codes.ids + codes.size);
         auto first =
             std::find_if(hidden_.begin(), hidden_.end(), [](int32_t id) { return id < 0; });

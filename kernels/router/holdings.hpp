@@ -94,6 +94,7 @@ class Holdings {
     uint64_t num_tokens(uint32_t holder) const { return checked(holder).tokens; }
     uint64_t num_nodes() const { return num_nodes_; }
     uint64_t total_size() const { return total_size_; }
+    bool has_content() const { return has_content_; }
     std::vector<std::string> check() const;
 
   private:
@@ -153,6 +154,7 @@ class Holdings {
     std::vector<Holder> holders_;
     uint64_t num_nodes_ = 0, total_size_ = 0;
     int32_t next_content_ = -1;
+    bool has_content_ = false;  // negative codes, now or once
     std::vector<int32_t> hidden_;
     mutable std::vector<HolderSets::Word> seen_;
 };

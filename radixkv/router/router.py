@@ -227,7 +227,7 @@ class Router:
             asked = Question(names, weighed, own.loads, own.work, own.turns, size, key_of)
             if loads is not None or self._trust.allowed is not None:
                 asked, lengths = self._narrowed(asked, lengths, loads)
-            if not len(lengths):
+            if not asked.workers:
                 raise NoWorkersError("there is no worker to pick", workers=len(names))
             at, reason = self.policy.choose(asked)
             matched, longest = lengths.item(at), lengths.item(lengths.argmax())

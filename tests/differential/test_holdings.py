@@ -115,6 +115,17 @@ def test_what_is_not_there(pair):
     assert pair.call("remove_root", root) == "not there", "it is not empty"
 
 
+def test_codes_that_name_content_are_no_prompt(pair):
+    """Not even where they equal what the tree has there."""
+    holder, root = pair.call("add_holder"), pair.call("add_root")
+    codes = np.array([1, -1, -1, 2], np.int32)
+    assert pair.call("store", holder, 1, 0, 0, codes, root)
+    for prompt in (codes, codes[:2], codes.astype(np.int64), codes.tobytes(), codes.tolist()):
+        message, _ = pair.call("lengths", prompt, root)
+        assert "-1" in message
+    assert pair.call("lengths", codes[:1], root) == [1]
+
+
 PROMPTS = [
     [1, 2, 3], (1, 2), b"", b"\x01\x00\x00\x00", bytearray(8), np.arange(3), np.arange(3.0),
     np.array([1, -1], np.int32), np.array([1, 2**40]), [1, -1], [1, "2"], "12", 5, None,
