@@ -136,26 +136,6 @@ bool Holdings::holds_next(NodeId id, uint32_t depth, uint32_t holder, int32_t co
     return node.tokens[depth - node.start] == code && holds(id, holder, depth + 1);
 }
 
-// The codes, the first of them that names content under a number that no other run has: who else
-// uses its number means something else. Below it nothing is shared either.
-Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes,
-                                HolderRun& run) {
-    if (parent.private_from < offset) {
-        run.private_from = 0;
-    } else if (has_negative(codes.ids, codes.size)) {
-        has_content_ = true;
-        hidden_.assign(codes.ids, codes.ids + codes.size);
-        auto first =
-            std::find_if(hidden_.begin(), hidden_.end(), [](int32_t id) { return id < 0; });
-        run.private_from = static_cast<uint32_t>(first - hidden_.begin());
-        run.content = *first;
-        *first = next_content_;
-        next_content_ = next_content_ > -INT32_MAX ? next_content_ - 1 : -1;
-        codes.ids = hidden_.data();
-    }
-    return codes;
-}
-
 bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
                      uint32_t parent_offset, Int32Key codes, NodeId root) {
     checked(holder);

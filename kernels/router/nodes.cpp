@@ -215,6 +215,28 @@ void Holdings::shorten(NodeId id) {
     }
 }
 
+// ---- content ----
+
+// The codes, the first of them that names content under a number that no other run has: who else
+// uses its number means something else. Below it nothing is shared either.
+Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes,
+                                HolderRun& run) {
+    if (parent.private_from < offset) {
+        run.private_from = 0;
+    } else if (has_negative(codes.ids, codes.size)) {
+        has_content_ = true;
+        hidden_.assign(codes.ids, codes.ids + codes.size);
+        auto first =
+            std::find_if(hidden_.begin(), hidden_.end(), [](int32_t id) { return id < 0; });
+        run.private_from = static_cast<uint32_t>(first - hidden_.begin());
+        run.content = *first;
+        *first = next_content_;
+        next_content_ = next_content_ > -INT32_MAX ? next_content_ - 1 : -1;
+        codes.ids = hidden_.data();
+    }
+    return codes;
+}
+
 // ---- looking ----
 
 NodeId Holdings::root_of(const HolderRun& run) const {

@@ -15,6 +15,7 @@ from radixkv.router.python_nodes import (
     common,
     descend,
     faults,
+    held_codes,
     holds_next,
     note,
 )
@@ -258,19 +259,9 @@ class PythonHoldings(Holdings):
         return [self._held(run) for run in descend(self._runs[holder][0])]
 
     def _held(self, run: Run) -> HeldRun:
-        node, parts, end = run.node, [], run.end
-        assert node is not None
         assert run.parent is not None
-        while end > run.start:
-            parts.append(node.codes[max(run.start - node.start, 0) : end - node.start])
-            end, last = node.start, node
-            node = node.parent or last
-        while node.parent is not None:
-            node = node.parent
-        codes = np.concatenate(parts[::-1])
-        if run.content and run.private_from < len(codes):
-            codes[run.private_from] = run.content
-        root = next(number for number, top in self._roots.items() if top is node)
+        codes, above = held_codes(run)
+        root = next(number for number, top in self._roots.items() if top is above)
         return HeldRun(run.number, run.parent.number, run.offset, codes, root)
 
     def num_tokens(self, holder: int) -> int:

@@ -172,3 +172,19 @@ def faults(node: Node) -> Iterator[str]:
     for run in (*node.ends, *node.partial.values()):
         if run.node is not node or not node.start < run.end <= node.end:
             yield f"run {run.number} of {run.holder} does not end in {where}"
+
+
+def held_codes(run: Run) -> tuple[Int32Array, Node]:
+    """A run's codes as its holder told them, and the root above them."""
+    node, parts, end = run.node, [], run.end
+    assert node is not None
+    while end > run.start:
+        parts.append(node.codes[max(run.start - node.start, 0) : end - node.start])
+        end, last = node.start, node
+        node = node.parent or last
+    while node.parent is not None:
+        node = node.parent
+    codes = np.concatenate(parts[::-1])
+    if run.content and run.private_from < len(codes):
+        codes[run.private_from] = run.content
+    return codes, node
