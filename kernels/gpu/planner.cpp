@@ -148,14 +148,17 @@ class Planner {
     }
 
     int64_t wide_chunk() const {
-        int64_t blocks = 0, work = 0;
+        int64_t blocks = 0, work = 0, halves = 0;
         for (const Run& run : runs) {
             if (!is_wide(run)) continue;
             blocks += num_tiles(run) * shape_.kv_heads;
-            work += run.length() * num_tiles(run) * shape_.kv_heads;
+            const int64_t here = run.length() * num_tiles(run) * shape_.kv_heads;
+            const bool is_half = 2 * tile_size(run) * shape_.group <= shape_.wide_rows;
+            work += here;
+            halves += is_half ? here : 2 * here;
         }
         if (!blocks) return shape_.shortest_wide;
-        const bool few = work < narrow_work();
+        const bool few = halves < 2 * narrow_work();
         const int64_t at_once = few ? std::max(1, shape_.wide_blocks / 2) : shape_.wide_blocks;
         const int64_t most = divided_up(blocks, at_once) * at_once;
         int64_t chunk = std::max<int64_t>(shape_.shortest_wide, divided_up(work, most));

@@ -31,11 +31,12 @@ def attend_wide(
 ) -> None:
     """As `attend`, for items whose queries all see the whole run, without softcap or scales.
 
-    q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item, 64 or 128;
-    two blocks of 64 fit on a multiprocessor. The next kernel may start beside this one.
+    q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item, 64 or 128.
+    The next kernel may start beside this one.
     """
     inputs = q, k_pool, v_pool, table
-    stages, slots, threads = 3, 64, 128 + 2 * rows  # a warpgroup fetches
+    # A warpgroup fetches. What computes less waits more for memory.
+    stages, slots, threads = 4 if rows == 64 else 3, 64, 128 + 2 * rows
     shape, barriers = _shape(q, k_pool, page_size, rows), 32 * stages
     kernel = _kernel("wide_tile", shape, stages, slots, threads, barriers)
     kernel.launch(inputs, work, parts, lse, softmax, beside_last=False)

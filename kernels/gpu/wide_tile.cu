@@ -1,7 +1,7 @@
 // Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
 // One block an item and KV head. Warps 0 to 3 fetch: they look slots up in the table and copy K and
-// V rows to shared memory, three tiles ahead. One or two warpgroups compute, 64 rows each; the
+// V rows to shared memory, STAGES tiles ahead. One or two warpgroups compute, 64 rows each; the
 // softmax of a tile runs while the tensor cores multiply the tile before it with V. A warpgroup
 // without rows sits out.
 //

@@ -108,6 +108,14 @@ def test_a_prefix_is_cut_into_as_many_blocks_as_the_card_runs_at_once():
     assert len(plan_tree(rows_of(4096, 256, 64), shape).wide) * shape.kv_heads == 64
 
 
+def test_tiles_that_fill_half_of_a_block_count_half():
+    shape = Shape(group=4, kv_heads=8)
+    groups = [rows_of(3000, 300, 8) for _ in range(8)]
+    rows = [row + 10000 * i for i, group in enumerate(groups) for row in group]
+    # Eight shared runs, each in one piece: more slots than the own ones, but half the work.
+    assert len(plan_tree(rows, shape).wide) == 8
+
+
 def test_a_short_shared_run_is_read_by_each():
     plan = plan_tree(rows_of(20, 100, 3), Shape(group=4, kv_heads=8))
     assert plan.runs.tolist() == [[0, 0, 120, 1], [1, 0, 120, 1], [2, 0, 120, 1]]

@@ -208,7 +208,8 @@ def _pieces(run: Run, n: int) -> Iterator[tuple[int, int]]:
 def _wide_chunk(runs: list[Run], shape: Shape) -> int:
     """The shortest pieces with which all blocks of the wide runs run at once, or in full turns.
 
-    Where the narrow runs are more work, they get half of the card for themselves.
+    Where the narrow runs are more work, they get half of the card for themselves. Tiles that fill
+    half of a wide block are half the work.
     """
     weights = [
         (run.length, len([*_tiles(run, shape)]) * shape.kv_heads)
@@ -218,13 +219,21 @@ def _wide_chunk(runs: list[Run], shape: Shape) -> int:
     if not weights:
         return shape.shortest_wide
     work = sum(length * weight for length, weight in weights)
-    few = work < _narrow_work(runs, shape)
+    halves = sum(_halves(run, shape) for run in runs if _is_wide(run, shape))
+    few = halves * shape.kv_heads < 2 * _narrow_work(runs, shape)
     at_once = max(1, shape.wide_blocks // 2) if few else shape.wide_blocks
     blocks = -(-sum(weight for _, weight in weights) // at_once) * at_once
     chunk = max(shape.shortest_wide, -(-work // blocks))
     while sum(-(-length // chunk) * weight for length, weight in weights) > blocks:
         chunk += max(1, chunk // 16)
     return chunk
+
+
+def _halves(run: Run, shape: Shape) -> int:
+    """Half tiles of rows that the run's tiles take, times its slots."""
+    tiles = [*_tiles(run, shape)]
+    is_half = 2 * len(tiles[0]) * shape.group <= shape.wide_rows
+    return run.length * len(tiles) * (1 if is_half else 2)
 
 
 def _narrow_work(runs: list[Run], shape: Shape) -> int:

@@ -8,9 +8,9 @@ from torch import Tensor
 from radixkv.kernels.gpu.attend import NARROW, Softmax, Tile, Work, attend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
-# Stages of a narrow block: among its like, beside a wide block of 64 rows, and beside one of 128.
-# The fewer there are, the more blocks find room; measured on an H200.
-STAGES, STAGES_BESIDE = 4, {64: 3, 128: 2}
+# Stages of a narrow block among its like, and beside a wide block. The fewer there are, the more
+# blocks find room; measured on an H200.
+STAGES, STAGES_BESIDE = 4, 2
 # Narrow blocks that a multiprocessor runs at once.
 NARROW_BLOCKS = 6
 
@@ -75,7 +75,7 @@ class TileKernels:
         size, stages = self._pool.page_size, STAGES
         if wide:
             attend_wide(*inputs, wide.work, parts, lse, softmax, page_size=size, rows=wide.rows)
-            stages = STAGES_BESIDE[wide.rows]
+            stages = STAGES_BESIDE
         if narrow:
             attend_narrow(
                 *inputs, narrow.work, parts, lse, softmax, page_size=size, rows=narrow.rows,

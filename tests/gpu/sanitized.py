@@ -1,0 +1,40 @@
+"""Small batches through the kernels of tree decode, for compute-sanitizer; no test of pytest's."""
+
+import sys
+from pathlib import Path
+
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+
+from radixkv.attention import get_backend
+from tests.attention.batches import RAGGED, Batch, difference, shared
+
+BATCHES = [
+    ((32, 8, 128), 1, shared((8, 512), (2, 256), own=77)),
+    ((32, 8, 128), 16, shared((20, 512), (2, 256), own=33, requests=40)),
+    ((9, 3, 64), 1, shared((8, 300), own=5)),
+]
+
+
+def batch_of(heads, page_size, paths):
+    return Batch(
+        *paths, heads=heads[0], kv_heads=heads[1], dim=heads[2], dtype=torch.bfloat16,
+        page_size=page_size, device="cuda",
+    )  # fmt: skip
+
+
+def main():
+    for heads, page_size, paths in BATCHES:
+        batch = batch_of(heads, page_size, paths)
+        tree = get_backend("tree", batch.pool, mode="tree", q_heads=heads[0])
+        print(heads, page_size, difference(batch.run(tree), batch.expected()))
+        new = torch.randn(len(batch.rows), *heads[1:], device="cuda").bfloat16()
+        tree.write(0, new, new)
+    batch = batch_of((32, 8, 128), 1, RAGGED)
+    print("triton", difference(batch.run(get_backend("triton", batch.pool)), batch.expected()))
+    torch.cuda.synchronize()
+
+
+if __name__ == "__main__":
+    main()
