@@ -35,7 +35,10 @@ from radixkv.rpc.limits import (
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """owner: whose token granted it. borrower: its number in `Loans`, once it borrowed slots."""
+    """One lease. owner: the name of the token that it was granted to.
+
+    borrower: its number in `Loans`, once it borrowed slots.
+    """
 
     id: int
     ttl_s: float

@@ -24,7 +24,7 @@ _PIECE_BYTES = 96 * 1024
 
 
 class AdminHandlers:
-    """in_writer: runs a function in the writer, for what answers from the loop."""
+    """For operators. in_writer: runs a function in the writer, for DumpTree, which is a stream."""
 
     def __init__(
         self, desk: Desk, in_writer: Callable[[Callable[[], Any]], Awaitable[Any]]

@@ -24,7 +24,7 @@ Heard = Callable[[Namespace, int, int], None]
 
 
 class MatchHandlers:
-    """heard: hears of what counts as looked up."""
+    """Look-ups and pins. heard: is told of each look-up that counts as use; probes do not."""
 
     def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
         self._desk, self._heard = desk, heard
