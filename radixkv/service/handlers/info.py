@@ -1,7 +1,6 @@
 """InfoService."""
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import radixkv
@@ -33,7 +32,7 @@ class InfoHandlers:
                 num_slots=self._cache.num_slots,
                 max_batch_sequences=MAX_BATCH_SEQUENCES,
                 max_message_bytes=MAX_MESSAGE_BYTES,
-                max_lease_ttl=Duration(seconds=int(MAX_LEASE_TTL_S)),
+                max_lease_ttl=codec.write_seconds(MAX_LEASE_TTL_S),
                 compact_revision=self._cache.events.compact_revision,
                 start_time=self._start_time,
                 pool_id=self._desk.leases.pool_id,
