@@ -5,7 +5,7 @@ from itertools import islice
 from radixkv.errors import InvalidArgumentError
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.handlers.desk import Desk
 from radixkv.service.leases import Lease
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import (
