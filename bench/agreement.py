@@ -26,7 +26,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--servers", type=int, default=8)
     parser.add_argument("--clients", type=int, default=32)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     console, began = Console(), monotonic()
     with tempfile.TemporaryDirectory(prefix="radixkv-") as folder:
@@ -56,7 +56,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "disagreements": 0,
     }
     console.print(figures)
-    save("agreement", figures, options.output)
+    save("agreement", figures, options.out)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("versions", nargs="+")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--folder", type=Path, default=ROOT / ".peers")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     folders = {version: install(version, options.folder) for version in options.versions}
     samples: dict[str, list[dict[str, float]]] = {version: [] for version in folders}
@@ -82,7 +82,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         middles = (statistics.median(each[k] for each in rounds) for k in rounds[0])
         table.add_row(version, *(f"{middle:,.0f}" for middle in middles))
     Console().print(table)
-    save("grpc_versions", {"samples": samples}, options.output)
+    save("grpc_versions", {"samples": samples}, options.out)
 
 
 if __name__ == "__main__":

@@ -285,7 +285,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, prog="python -m bench.service")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=2.0)
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--out", type=Path)
     options = parser.parse_args(arguments)
     samples = measure(options.rounds, options.seconds)
     found = ratios(samples)
@@ -300,7 +300,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     alone = statistics.median(samples["gRPC alone"]) / statistics.median(samples["raw"])
     console.print(f"gRPC alone: {alone:.2f} of the raw server's")
     figures = {"ratios": found, "grpc alone": alone, "m_tokens_s": tokens, "samples": samples}
-    save("service", figures, options.output)
+    save("service", figures, options.out)
 
 
 if __name__ == "__main__":

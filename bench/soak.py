@@ -54,7 +54,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     report = summary(options, counts, monotonic() - began)
     show(console, report)
     core = report["core"]
-    save(f"soak-{core}", report, options.output)
+    save(f"soak-{core}", report, options.out)
 
 
 def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -65,7 +65,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--first-life", type=int, default=0)
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--core", choices=["python", "native"], default=None)
-    parser.add_argument("--output", type=Path, default=None)
+    parser.add_argument("--out", type=Path, default=None)
     return parser.parse_args(arguments)
 
 

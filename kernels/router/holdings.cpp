@@ -100,7 +100,7 @@ void Holdings::remove_run(RunId id) {
     runs_.remove(id);
 }
 
-// Whether a child of the run hangs below its first `keep` tokens.
+// Whether a child of the run continues it beyond its first `keep` tokens.
 bool Holdings::continues_beyond(RunId id, uint32_t keep) {
     HolderRun& run = runs_[id];
     if (run.most_offset <= keep) return false;

@@ -1,4 +1,4 @@
-// The union tree's nodes and the ends of runs in them: split, join, shorten.
+// The union tree's nodes and the ends of runs in them: split, join, shorten; the codes of runs.
 #include <cstdlib>
 #include <cstring>
 #include <memory>

@@ -9,7 +9,7 @@
 
 namespace radixkv {
 
-// What is known of `count` workers, an item for each, as `Question` of `radixkv/router/policies.py`
+// What is known of `count` workers, an item for each, as `Question` of `radixkv/router/question.py`
 // has it.
 template <class Length>
 struct Workers {

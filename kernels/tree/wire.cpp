@@ -46,7 +46,8 @@ class Wire {
     Wire value(uint32_t type) {
         switch (type) {
             case kVarint:
-                return varint(), Wire(at_, 0);
+                varint();
+                return {at_, 0};
             case kFixed64:
                 return take(8);
             case kBytes:

@@ -18,9 +18,8 @@ from radixkv.errors import RadixKVError
 if TYPE_CHECKING:
     from radixkv.service import Client, ServerStats
 
-_COLUMNS = (
-    *("slots", "free", "private", "cached", "in use", "pins", "leases", "hit rate", "revision"),
-)
+_SIZES = ("slots", "free", "private", "cached", "in use", "pins", "leases")
+_COLUMNS = (*_SIZES, "hit rate", "revision")
 
 
 @dataclass(slots=True)
@@ -111,10 +110,15 @@ def _cells(stats: "ServerStats | None", hit_rate: float | None) -> list[str]:
     if stats is None:
         return ["-"] * len(_COLUMNS)
     cached = stats.evictable_size + stats.protected_size
+    slots = stats.free_slots + stats.allocated_slots + stats.waiting_slots + cached
     sizes = (
-        stats.free_slots + stats.allocated_slots + stats.waiting_slots + cached,
-        *(stats.free_slots, stats.allocated_slots, cached, stats.protected_size),
-        *(stats.num_pins, stats.num_leases),
+        slots,
+        stats.free_slots,
+        stats.allocated_slots,
+        cached,
+        stats.protected_size,
+        stats.num_pins,
+        stats.num_leases,
     )
     rate = "-" if hit_rate is None else f"{hit_rate:.1%}"
     return [*map(_short, sizes), rate, str(stats.revision)]

@@ -1,6 +1,7 @@
 """The router: which worker holds how much of a prompt, and which one gets it.
 
-`PrefixIndex` mirrors the workers' caches, `policies.py` decides, `Router` does both.
+`PrefixIndex` mirrors the workers' caches, `policies.py` decides, `Router` does both. `server.py`
+answers over gRPC, which the rest does without.
 """
 
 from radixkv.router.feeding import Source, Stream

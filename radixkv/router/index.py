@@ -62,7 +62,7 @@ class PrefixIndex:
         self._spaces = Spaces(self._holdings)
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
-        self._pages: dict[str, int] = {}
+        self._page_size_of: dict[str, int] = {}
         self._lock = threading.Lock()
         self.version = 0
         self._arrange()
@@ -84,7 +84,7 @@ class PrefixIndex:
             if worker in self._mirrors:
                 raise InvalidArgumentError(f"worker {worker!r} is there already", worker=worker)
             self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
-            self._pages[worker] = page_size
+            self._page_size_of[worker] = page_size
             self._arrange()
 
     def set_page_size(self, worker: str, page_size: int) -> None:
@@ -92,14 +92,14 @@ class PrefixIndex:
         at_least(1, page_size=page_size)
         with self._lock:
             self._mirror(worker)
-            self._pages[worker] = page_size
+            self._page_size_of[worker] = page_size
             self._arrange()
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
             self._mirror(worker).forget()
-            del self._mirrors[worker], self._pages[worker]
+            del self._mirrors[worker], self._page_size_of[worker]
             self._arrange()
 
     @property
@@ -119,8 +119,8 @@ class PrefixIndex:
         """After workers or their holders changed: what `lengths` goes by."""
         self._workers = tuple(self._mirrors)
         self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
-        pages = np.array(list(self._pages.values()), np.int32)
-        self._page_sizes = pages if (pages > 1).any() else None
+        sizes = np.array(list(self._page_size_of.values()), np.int32)
+        self._page_sizes = sizes if (sizes > 1).any() else None
         self.version += 1
 
     # ---- what workers tell ----

@@ -40,12 +40,14 @@ class Node:
             self.partial[run.holder] = run
 
     def remove_end(self, run: "Run") -> None:
+        """`run` ends here no more; who holds what is the caller's to say."""
         if self.partial.get(run.holder) is run:
             del self.partial[run.holder]
         else:
             self.ends.discard(run)
 
     def set_full(self, holder: int) -> None:
+        """`holder` holds all of it now."""
         self.full |= 1 << holder
         if holder in self.partial:
             self.ends.add(self.partial.pop(holder))
@@ -84,6 +86,7 @@ class Run:
 
 
 def as_codes(codes: Int32Array | bytes) -> Int32Array:
+    """(n,) int32, of little-endian bytes too."""
     return np.frombuffer(codes, "<i4") if isinstance(codes, bytes) else np.asarray(codes, np.int32)
 
 
@@ -147,6 +150,7 @@ def descend(top: Run) -> Iterator[Run]:
 
 
 def below(root: Node) -> Iterator[Node]:
+    """All nodes below `root`, parents first."""
     waiting = list(root.children.values())
     while waiting:
         node = waiting.pop()
@@ -155,6 +159,7 @@ def below(root: Node) -> Iterator[Node]:
 
 
 def faults(node: Node) -> Iterator[str]:
+    """A line for each invariant that the node breaks."""
     assert node.parent is not None
     where = f"the node at {node.start} to {node.end}"
     if not len(node.codes) or node.start != node.parent.end:

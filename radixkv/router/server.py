@@ -2,7 +2,7 @@
 
 from typing import Any, Unpack
 
-from radixkv.router.answers import RouterHandlers
+from radixkv.router.handlers import RouterHandlers
 from radixkv.router.router import Router
 from radixkv.rpc import rpcs
 from radixkv.rpc.front import Front

@@ -1,4 +1,4 @@
-"""Where a server listens: loopback and unix sockets are safe, anything else takes leave."""
+"""Where a server listens: loopback and unix sockets are safe, anything else must be allowed."""
 
 import os
 import socket

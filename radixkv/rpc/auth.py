@@ -29,7 +29,7 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """salt: the one tenant whose prefixes it may see; None: any."""
+    """Who calls, and what it may do. salt: the one tenant whose prefixes it may see; None: any."""
 
     name: str
     role: Role
@@ -55,9 +55,9 @@ ANYONE = Principal("", "admin")
 
 
 class Tokens:
-    """The tokens of a file, read again when it changes; a file that is broken then changes nothing.
+    """The tokens of a file, read again when it changes; a broken file leaves them as they were.
 
-    Raises InvalidArgumentError for a file that cannot be read at first.
+    Raises InvalidArgumentError for a file that is broken, or not there, from the first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,7 +67,7 @@ class Tokens:
         self._looked = time.monotonic()
 
     def principal(self, metadata: Sequence[tuple[str, str | bytes]]) -> Principal:
-        """Whose token a call carries. Raises UnauthenticatedError; takes the same time for all."""
+        """Whose token a call carries; as slow for each of them. Raises UnauthenticatedError."""
         self._look()
         given = next((str(value) for key, value in metadata if key == "authorization"), "")
         kind, _, token = given.partition(" ")

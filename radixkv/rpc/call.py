@@ -12,7 +12,10 @@ from radixkv.rpc.rpcs import Rpc
 
 @dataclass(slots=True)
 class Call:
-    """data: the request as it came. request_id: as soon as it is read, if it has one."""
+    """Which RPC, and by whom.
+
+    data, request_id: of the request, once it is read; `data` as it came, `request_id` "" without.
+    """
 
     rpc: Rpc[Any, Any]
     caller: Principal = ANYONE

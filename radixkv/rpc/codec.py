@@ -1,4 +1,4 @@
-"""Tokens, slots and namespaces between Python and messages."""
+"""Tokens, slots, namespaces and times between Python and messages."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -6,6 +6,7 @@ from functools import lru_cache
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+from google.protobuf.duration_pb2 import Duration
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, InvalidTokensError
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
@@ -116,11 +117,8 @@ def read_sequences(request: Any, data: bytes) -> list[Key]:
 
 def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
     """One prompt; an error names it."""
-    try:
+    with blame(name):
         return _read_sequence(sequence, name)
-    except InvalidArgumentError as error:
-        error.details["field"] = name
-        raise
 
 
 def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
@@ -172,3 +170,15 @@ def read_namespace(message: types_pb2.Namespace) -> Namespace:
         return getattr(message, field) if message.HasField(field) else None
 
     return Namespace(text("salt"), text("adapter"), text("extra_key"), message.weight_version)
+
+
+def write_seconds(seconds: float) -> Duration:
+    """The message, to the nanosecond."""
+    duration = Duration()
+    duration.FromNanoseconds(round(seconds * 1e9))
+    return duration
+
+
+def read_seconds(message: Duration) -> float:
+    """Seconds; an unset message is 0."""
+    return message.ToNanoseconds() / 1e9

@@ -1,4 +1,7 @@
-"""What both sides of a connection agree on, and change together: sizes, deadlines, keep-alive."""
+"""Sizes, deadlines and keep-alive that both sides of a connection agree on and change together.
+
+Beside them the most that a server takes, which clients may learn from it.
+"""
 
 import json
 from typing import Any, Literal, TypeAlias

@@ -8,14 +8,13 @@ import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 
-if TYPE_CHECKING:
-    from radixkv.rpc.call import Call
-    from radixkv.rpc.tracing import Tracer
+from radixkv.rpc.call import Call
+from radixkv.rpc.tracing import Tracer
 
 logger = logging.getLogger(__name__)
 
@@ -44,7 +43,7 @@ class Seen:
 class Observer:
     """Watches calls from their first byte to their last."""
 
-    def __init__(self, figures: Figures | None = None, tracer: "Tracer | None" = None) -> None:
+    def __init__(self, figures: Figures | None = None, tracer: Tracer | None = None) -> None:
         self._figures, self._tracer = figures, tracer
 
     def waited(self, duration_s: float) -> None:
@@ -53,7 +52,7 @@ class Observer:
             self._figures.waited(duration_s)
 
     @contextmanager
-    def call(self, call: "Call", context: Any) -> Iterator[Seen]:
+    def call(self, call: Call, context: Any) -> Iterator[Seen]:
         """Around a call; what is set in the `Seen` is told at its end."""
         seen = Seen(Status(code=code_pb2.CANCELLED))
         began = time.perf_counter()
@@ -68,7 +67,7 @@ class Observer:
             self._ended(call, context, seen, time.perf_counter() - began)
 
     @contextmanager
-    def _span(self, call: "Call", context: Any, seen: Seen) -> Iterator[None]:
+    def _span(self, call: Call, context: Any, seen: Seen) -> Iterator[None]:
         if self._tracer is None:
             yield
             return
@@ -79,7 +78,7 @@ class Observer:
                 reason = None if seen.error is None else getattr(seen.error, "reason", "INTERNAL")
                 self._tracer.ended(span, seen.status.code, reason)
 
-    def _ended(self, call: "Call", context: Any, seen: Seen, duration_s: float) -> None:
+    def _ended(self, call: Call, context: Any, seen: Seen, duration_s: float) -> None:
         code = code_pb2.Code.Name(seen.status.code)
         if self._figures is not None:
             self._figures.ended(call.rpc.path, code, duration_s)

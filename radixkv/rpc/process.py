@@ -1,4 +1,4 @@
-"""What gRPC does to a whole process: it does not survive a fork, and it wakes every event loop."""
+"""What gRPC does to a whole process: forks, idle event loops, memory that comes and goes."""
 
 import ctypes
 import logging

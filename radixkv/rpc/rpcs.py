@@ -16,8 +16,10 @@ Role: TypeAlias = Literal["data", "watch", "admin"]
 
 @dataclass(frozen=True, slots=True)
 class Rpc(Generic[Request, Response]):
-    """kind: which limit on concurrent calls it counts against. roles: who may call it, beside
-    admin.
+    """One RPC.
+
+    kind: which limit on concurrent calls it counts against, and its deadline. roles: who may call
+    it, beside admin.
     """
 
     service: str
@@ -44,7 +46,7 @@ WATCH_SERVICE = "radixkv.v1.WatchService"
 INFO_SERVICE = "radixkv.v1.InfoService"
 ADMIN_SERVICE = "radixkv.v1.AdminService"
 ROUTER_SERVICE = "radixkv.v1.RouterService"
-# Of a cache.
+# What a cache's server serves; a router's serves ROUTER_SERVICE alone.
 SERVICES = (PREFIX_CACHE_SERVICE, LEASE_SERVICE, WATCH_SERVICE, INFO_SERVICE, ADMIN_SERVICE)
 
 MATCH_PREFIX = Rpc(

@@ -49,7 +49,8 @@ class Server(ABC):
     tls, tokens: who may call, see `Tls` and `auth.py`; by default whoever reaches the address.
     metrics: host:port where Prometheus may ask. tracing: make OpenTelemetry spans of calls.
     drain_delay_s: how long it goes on answering at its end, NOT_SERVING, for balancers to see.
-    Raises ListenError for a malformed address, or one that takes `insecure`, InvalidArgumentError.
+    Raises ListenError for a malformed address, or one that takes `insecure`, InvalidArgumentError
+    for files that cannot be read, BackendUnavailableError for `tracing` without its package.
     """
 
     services: ClassVar[tuple[str, ...]]

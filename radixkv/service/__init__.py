@@ -11,7 +11,7 @@ from radixkv.rpc.tls import Tls
 from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats
 from radixkv.service.client import AsyncClient, Client
 from radixkv.service.lease import AsyncLease, Lease
-from radixkv.service.lease_calls import Allocated, Insert, Inserted, LeaseInfo
+from radixkv.service.lease_calls import Allocated, Insert, Inserted, LeaseInfo, LeasePage
 from radixkv.service.server import CacheServer
 from radixkv.service.watch import AsyncWatch, Watch
 
@@ -26,6 +26,7 @@ __all__ = [
     "Inserted",
     "Lease",
     "LeaseInfo",
+    "LeasePage",
     "Match",
     "MatchReply",
     "Prompt",

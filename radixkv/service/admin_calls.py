@@ -1,16 +1,14 @@
 """The calls of operators: see `calls.py`."""
 
-import uuid
-
 from radixkv.rpc import rpcs
-from radixkv.service.calls import Call
+from radixkv.service.calls import Call, new_request_id
 from radixkv.v1.admin_pb2 import CheckIntegrityRequest, ClearCacheRequest
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest
 
 
 def evict(num_tokens: int, *, timeout_s: float | None = None) -> Call[int]:
     """Evict unpinned tokens, coldest first; how many there were."""
-    request = EvictPrefixesRequest(num_tokens=num_tokens, request_id=str(uuid.uuid4()))
+    request = EvictPrefixesRequest(num_tokens=num_tokens, request_id=new_request_id())
     return Call(rpcs.EVICT_PREFIXES, request, timeout_s, lambda r: int(r.num_evicted))
 
 
@@ -18,7 +16,7 @@ def clear(force: bool = False, *, timeout_s: float | None = None) -> Call[int]:
     """Forget everything; the new epoch. Raises LiveRequestsError while pins are held, unless
     `force`.
     """
-    request = ClearCacheRequest(force=force, request_id=str(uuid.uuid4()))
+    request = ClearCacheRequest(force=force, request_id=new_request_id())
     return Call(rpcs.CLEAR_CACHE, request, timeout_s, lambda r: int(r.header.epoch))
 
 

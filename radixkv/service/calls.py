@@ -1,5 +1,6 @@
 """The calls of both clients: each function builds a request and says how its answer is read."""
 
+import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -156,6 +157,11 @@ def stats(
     return Call(GET_STATS, request, timeout_s, _read_stats)
 
 
+def new_request_id() -> str:
+    """By which the server knows a call again that comes twice."""
+    return str(uuid.uuid4())
+
+
 def _encode_prompts(prompts: Prompts) -> list[Encoded]:
     batch = [prompts] if _is_one(prompts) else prompts
     codec.check_batch(len(batch))
@@ -194,7 +200,7 @@ def _read_server_info(response: GetServerInfoResponse) -> ServerInfo:
         num_slots=response.num_slots,
         max_batch_sequences=response.max_batch_sequences,
         max_message_bytes=response.max_message_bytes,
-        max_lease_ttl_s=response.max_lease_ttl.ToNanoseconds() / 1e9,
+        max_lease_ttl_s=codec.read_seconds(response.max_lease_ttl),
         compact_revision=response.compact_revision,
         pool_id=response.pool_id,
         start_time=response.start_time.ToDatetime(UTC),

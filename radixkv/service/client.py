@@ -115,10 +115,11 @@ class Client(_Connection):
 
     target: "host:port" or "unix:/path". Connects at the first call.
     token: what the server's tokens file knows. tls: see `Tls`.
-    timeout_s: of calls that name none, instead of 1 s for `match` and 10 s for the others.
+    timeout_s: of calls that name none, instead of 1 s for `match`, `lease_info`, `revoke_lease` and
+    those under a lease, and 10 s for the others.
     coalesce: matches of single prompts that come while one is under way go together.
-    Calls are tried again while the server is unavailable, within their time: what changes anything
-    carries an id by which the server knows it again.
+    Calls are tried again while the server is unavailable, within their time: what may not happen
+    twice carries an id by which the server knows it again.
     Raises InvalidArgumentError for a target that is no address; on the other side of a fork
     ForkedProcessError.
     """

@@ -23,6 +23,7 @@ from radixkv.errors import (
     LeaseNotFoundError,
     RadixKVError,
 )
+from radixkv.rpc import codec
 from radixkv.rpc.limits import LEASE_MARGIN_S
 from radixkv.service import lease_calls
 from radixkv.service.lease_calls import LeaseInfo, LeaseRef
@@ -59,7 +60,7 @@ class Term:
     def renewed(self, response: KeepLeaseAliveResponse, sent_at: float) -> None:
         """The answer to a renewal that was sent then; the lease may be gone."""
         if response.HasField("ttl"):
-            self._ends_at = sent_at + response.ttl.ToNanoseconds() / 1e9
+            self._ends_at = sent_at + codec.read_seconds(response.ttl)
         else:
             self.is_lost = True
 

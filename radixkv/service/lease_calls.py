@@ -1,17 +1,14 @@
 """The calls of a lease, and those about leases: see `calls.py`."""
 
-import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from google.protobuf.duration_pb2 import Duration
-
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, rpcs
 from radixkv.rpc.codec import Prompt
-from radixkv.service.calls import Call, MatchReply, Prompts, match
+from radixkv.service.calls import Call, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
 from radixkv.tree.tokens import Int32Array
@@ -103,7 +100,7 @@ def grant(
 ) -> Call[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
-        ttl=_duration(ttl_s), holder=holder, pool_id=pool_id, request_id=_new_request_id()
+        ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
     )
     return Call(
         rpcs.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
@@ -158,14 +155,14 @@ def pin(
         timeout_s=timeout_s,
     )
     call.request.lease_id = lease.id  # type: ignore[attr-defined]
-    call.request.request_id = _new_request_id()  # type: ignore[attr-defined]
+    call.request.request_id = new_request_id()  # type: ignore[attr-defined]
     return call
 
 
 def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> Call[Allocated]:
     """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
     request = AllocateSlotsRequest(
-        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=_new_request_id()
+        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
     )
     return Call(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
 
@@ -176,7 +173,7 @@ def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) ->
         slots=codec.pack(as_slots(slots)),
         lease_id=lease.id,
         expected_epoch=lease.epoch,
-        request_id=_new_request_id(),
+        request_id=new_request_id(),
     )
     return Call(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
 
@@ -196,7 +193,7 @@ def insert(
         inserts=[_write_insert(item, f"inserts[{at}]") for at, item in enumerate(batch)],
         lease_id=lease.id,
         expected_epoch=lease.epoch,
-        request_id=_new_request_id(),
+        request_id=new_request_id(),
     )
     return Call(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
 
@@ -225,8 +222,8 @@ def _write_insert(item: Insert, name: str) -> PrefixInsert:
 def _read_lease(lease: lease_pb2.Lease, epoch: int) -> LeaseInfo:
     return LeaseInfo(
         id=lease.lease_id,
-        ttl_s=lease.ttl.ToNanoseconds() / 1e9,
-        remaining_s=lease.remaining.ToNanoseconds() / 1e9,
+        ttl_s=codec.read_seconds(lease.ttl),
+        remaining_s=codec.read_seconds(lease.remaining),
         holder=lease.holder,
         pool_id=lease.pool_id,
         num_pins=lease.num_pins,
@@ -254,13 +251,3 @@ def _read_inserted(response: InsertPrefixResponse) -> list[Inserted]:
         )
         for result in response.results
     ]
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration
-
-
-def _new_request_id() -> str:
-    return str(uuid.uuid4())

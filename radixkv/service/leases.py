@@ -35,7 +35,10 @@ from radixkv.rpc.limits import (
 
 @dataclass(slots=True, eq=False)
 class Lease:
-    """owner: whose token granted it. borrower: its number in `Loans`, once it borrowed slots."""
+    """One lease. owner: the name of the token that it was granted to.
+
+    borrower: its number in `Loans`, once it borrowed slots.
+    """
 
     id: int
     ttl_s: float
@@ -132,7 +135,7 @@ class Leases:
     def has(self, lease_id: int, caller: Principal = ANYONE) -> bool:
         """Whether the caller has a lease of that id."""
         lease: Lease | None = self._leases.get(lease_id)
-        return lease is not None and (lease.owner == caller.name or caller.role == "admin")
+        return lease is not None and _may_see(caller, lease)
 
     def renew(self, lease: Lease) -> None:
         """Its time begins again."""
@@ -150,7 +153,7 @@ class Leases:
         """The caller's leases with a higher id, in order."""
         for found in self._leases.irange(minimum=lease_id, inclusive=(False, True)):
             lease = self._leases[found]
-            if caller.role == "admin" or lease.owner == caller.name:
+            if _may_see(caller, lease):
                 yield lease
 
     def remaining_s(self, lease: Lease) -> float:
@@ -248,6 +251,10 @@ class Leases:
         aside = self._loans.set_aside(lease.borrower, list(lease.pins.values()))
         if len(aside.slots) or aside.pins:
             self._aside.append((self._clock() + self._grace_s, lease.pool_id, aside))
+
+
+def _may_see(caller: Principal, lease: Lease) -> bool:
+    return lease.owner == caller.name or caller.role == "admin"
 
 
 def _new_id() -> int:

@@ -92,7 +92,9 @@ class Watches:
 
     def lag(self) -> int:
         """Revisions that the slowest watcher has not been told yet."""
-        return max((self._log.revision - p.revision for p in self.places.values()), default=0)
+        # A copy: metrics ask from a thread of their own, while watchers come and go.
+        places = list(self.places.values())
+        return max((self._log.revision - place.revision for place in places), default=0)
 
     async def watch(self, request: WatchRequest, _: Call) -> AsyncGenerator[bytes, None]:
         """The messages of one stream, until the watcher goes or is cut."""

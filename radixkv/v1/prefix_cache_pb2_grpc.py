@@ -110,7 +110,7 @@ class PrefixCacheServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EvictPrefixes(self, request, context):
-        """Evicts at least num_tokens unpinned tokens, coldest leaves first.
+        """Evicts at least num_tokens unpinned tokens, coldest leaves first. Needs the admin role.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

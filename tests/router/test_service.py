@@ -11,7 +11,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from grpc_status import rpc_status
 
 from radixkv import Namespace, errors
-from radixkv.router import Router
+from radixkv.router import ConsistentHashing, Router
 from radixkv.router.server import RouterServer
 from radixkv.rpc import codec
 from radixkv.service import CacheServer, Client
@@ -103,8 +103,6 @@ def test_pick_with_loads_of_the_callers(stub, filled):
 
 
 def test_keys_go_with_sequences(server, router, stub, monkeypatch):
-    from radixkv.router import ConsistentHashing
-
     monkeypatch.setattr(router, "policy", ConsistentHashing())
     where = {}
     for _ in range(3):

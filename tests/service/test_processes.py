@@ -24,18 +24,16 @@ def start(script: str, *args: str) -> subprocess.Popen:
 
 
 FORK_AFTER = """
-import os, sys, time
+import os
 from radixkv import PrefixCache
 from radixkv.errors import ForkedProcessError
 from radixkv.service import CacheServer, Client
 
 def raises(call):
-    begin = time.monotonic()
     try:
         call()
     except ForkedProcessError as error:
-        assert f"forked from {os.getppid()}" in str(error)
-        return time.monotonic() - begin < 1
+        return f"forked from {os.getppid()}" in str(error)
     return False
 
 with CacheServer(PrefixCache(4), "127.0.0.1:0") as server, Client(server.address) as client:

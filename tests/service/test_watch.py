@@ -7,7 +7,7 @@ import grpc
 import numpy as np
 import pytest
 
-from radixkv import Namespace, PrefixCache, errors
+from radixkv import Namespace, PrefixCache
 from radixkv.events import Cleared, EventLog, Runs, follow, runs_of
 from radixkv.rpc import limits
 from radixkv.service import AsyncClient, CacheServer
@@ -410,4 +410,3 @@ def test_limits_of_streams(cache, server, client, monkeypatch):
                 "OVERLOADED",
             )
         assert client.match([1]).lengths == [0]
-    assert errors.OverloadedError.reason == "OVERLOADED"

@@ -1,11 +1,11 @@
 """What the RPCs answer, service by service; knows messages, nothing of connections."""
 
 from radixkv.service.handlers.admin import AdminHandlers
+from radixkv.service.handlers.desk import Desk
 from radixkv.service.handlers.info import InfoHandlers
 from radixkv.service.handlers.lease import LeaseHandlers
 from radixkv.service.handlers.match import MatchHandlers
 from radixkv.service.handlers.slots import SlotHandlers
-from radixkv.service.handlers.turn import Desk
 
 __all__ = [
     "AdminHandlers",

@@ -6,7 +6,8 @@ from typing import Any
 
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.event_codec import PIECE_BYTES
+from radixkv.service.handlers.desk import Desk
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (
     CheckIntegrityResponse,
@@ -20,11 +21,10 @@ from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesRespo
 from radixkv.v1.types_pb2 import ResponseHeader
 
 _MOST_VIOLATIONS = 100
-_PIECE_BYTES = 96 * 1024
 
 
 class AdminHandlers:
-    """in_writer: runs a function in the writer, for what answers from the loop."""
+    """For operators. in_writer: runs a function in the writer, for DumpTree, which is a stream."""
 
     def __init__(
         self, desk: Desk, in_writer: Callable[[Callable[[], Any]], Awaitable[Any]]
@@ -69,7 +69,7 @@ class AdminHandlers:
         response, size = DumpTreeResponse(header=header), 0
         wanted = self._wanted(request, nodes)
         for message in chain.from_iterable(_write_node(n, request.want_tokens) for n in wanted):
-            if size > _PIECE_BYTES:
+            if size > PIECE_BYTES:
                 yield response.SerializeToString()
                 response, size = DumpTreeResponse(header=header), 0
             response.nodes.append(message)
@@ -90,13 +90,13 @@ class AdminHandlers:
 def _write_node(node: NodeInfo, want_tokens: bool) -> Iterator[TreeNode]:
     """One message; a node whose tokens are too long for one comes in several."""
     codes = node.codes if want_tokens else node.codes[:0]
-    for start in range(0, max(1, len(codes)), _PIECE_BYTES // 4):
+    for start in range(0, max(1, len(codes)), PIECE_BYTES // 4):
         yield TreeNode(
             node_id=node.id,
             parent_id=node.parent_id,
             num_tokens=len(node.codes),
             lock_ref=node.lock_ref,
             recency=node.recency,
-            tokens=codec.pack(codes[start : start + _PIECE_BYTES // 4]),
+            tokens=codec.pack(codes[start : start + PIECE_BYTES // 4]),
             tokens_offset=start,
         )

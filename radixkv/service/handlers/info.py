@@ -1,14 +1,13 @@
 """InfoService."""
 
 import grpc
-from google.protobuf.duration_pb2 import Duration
 from google.protobuf.timestamp_pb2 import Timestamp
 
 import radixkv
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.handlers.desk import Desk
 from radixkv.tree import Namespace
 from radixkv.v1.info_pb2 import GetServerInfoResponse, GetStatsRequest, GetStatsResponse
 
@@ -33,7 +32,7 @@ class InfoHandlers:
                 num_slots=self._cache.num_slots,
                 max_batch_sequences=MAX_BATCH_SEQUENCES,
                 max_message_bytes=MAX_MESSAGE_BYTES,
-                max_lease_ttl=Duration(seconds=int(MAX_LEASE_TTL_S)),
+                max_lease_ttl=codec.write_seconds(MAX_LEASE_TTL_S),
                 compact_revision=self._cache.events.compact_revision,
                 start_time=self._start_time,
                 pool_id=self._desk.leases.pool_id,

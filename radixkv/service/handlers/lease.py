@@ -2,11 +2,10 @@
 
 from itertools import islice
 
-from google.protobuf.duration_pb2 import Duration
-
 from radixkv.errors import InvalidArgumentError
+from radixkv.rpc import codec
 from radixkv.rpc.call import Call
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.handlers.desk import Desk
 from radixkv.service.leases import Lease
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import (
@@ -36,7 +35,7 @@ class LeaseHandlers:
         return self._desk.once(call, request, self._grant)
 
     def _grant(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
-        ttl_s = request.ttl.ToNanoseconds() / 1e9
+        ttl_s = codec.read_seconds(request.ttl)
         lease = self._leases.grant(call.caller, ttl_s, request.holder, request.pool_id)
         return GrantLeaseResponse(header=self._desk.header(), lease=self._message(lease))
 
@@ -50,7 +49,7 @@ class LeaseHandlers:
             if is_present and self._leases.has(request.lease_id, call.caller):
                 lease = self._leases.get(request.lease_id, call.caller)
                 self._leases.renew(lease)
-                response.ttl.CopyFrom(_duration(lease.ttl_s))
+                response.ttl.CopyFrom(codec.write_seconds(lease.ttl_s))
             response.header.CopyFrom(self._desk.header())
             return response
 
@@ -93,16 +92,10 @@ class LeaseHandlers:
     def _message(self, lease: Lease) -> lease_pb2.Lease:
         return lease_pb2.Lease(
             lease_id=lease.id,
-            ttl=_duration(lease.ttl_s),
-            remaining=_duration(self._leases.remaining_s(lease)),
+            ttl=codec.write_seconds(lease.ttl_s),
+            remaining=codec.write_seconds(self._leases.remaining_s(lease)),
             holder=lease.holder,
             num_pins=len(lease.pins),
             num_slots=self._leases.num_slots(lease),
             pool_id=lease.pool_id,
         )
-
-
-def _duration(seconds: float) -> Duration:
-    duration = Duration()
-    duration.FromNanoseconds(round(seconds * 1e9))
-    return duration

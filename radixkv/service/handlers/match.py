@@ -7,7 +7,7 @@ from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.codec import Key
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.handlers.desk import Desk
 from radixkv.tree import Namespace
 from radixkv.v1.prefix_cache_pb2 import (
     MatchPrefixRequest,
@@ -24,7 +24,7 @@ Heard = Callable[[Namespace, int, int], None]
 
 
 class MatchHandlers:
-    """heard: hears of what counts as looked up."""
+    """Look-ups and pins. heard: is told of each look-up that counts as use; probes do not."""
 
     def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
         self._desk, self._heard = desk, heard

@@ -13,7 +13,7 @@ from radixkv.pin import Insert, Inserted
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
-from radixkv.service.handlers.turn import Desk
+from radixkv.service.handlers.desk import Desk
 from radixkv.service.leases import Lease
 from radixkv.tree import as_slots
 from radixkv.tree.tokens import EMPTY, Int32Array

@@ -20,15 +20,14 @@ class RouterHandlers:
         call.caller.check_namespace(namespace)
         if request.sequences or not request.finished_pick_ids:
             codec.check_batch(len(request.sequences))
-        keys = codec.read_sequences(request, call.data)
-        names = _keys(request)
+        prompts, keys = codec.read_sequences(request, call.data), _keys(request)
         loads, cost = _loads(request), request.cost or 1.0
-        for number in request.finished_pick_ids:
-            self._router.finish_by_id(number)
+        for pick_id in request.finished_pick_ids:
+            self._router.finish_by_id(pick_id)
         picks = []
-        for key, name in zip(keys, names, strict=True):
+        for (token_ids, content), key in zip(prompts, keys, strict=True):
             pick = self._router.pick(
-                key.token_ids, namespace, content=key.content, key=name, loads=loads, cost=cost
+                token_ids, namespace, content=content, key=key, loads=loads, cost=cost
             )
             picks.append(_write_pick(pick))
             if loads is not None:
@@ -36,10 +35,11 @@ class RouterHandlers:
         return router_pb2.PickResponse(picks=picks)
 
     def lookup(self, request: router_pb2.LookupRequest, call: Call) -> router_pb2.LookupResponse:
+        """Who holds how much of one prompt, longest first."""
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
-        key = codec.read_sequence(request.sequence, "sequence")
-        found = self._router.index.lookup(key.token_ids, namespace, content=key.content)
+        token_ids, content = codec.read_sequence(request.sequence, "sequence")
+        found = self._router.index.lookup(token_ids, namespace, content=content)
         return router_pb2.LookupResponse(
             matches=[
                 router_pb2.WorkerMatch(worker=worker, matched_length=length)
@@ -50,6 +50,7 @@ class RouterHandlers:
     def list_workers(
         self, _: router_pb2.ListWorkersRequest, call: Call
     ) -> router_pb2.ListWorkersResponse:
+        """How all workers stand, by name."""
         call.caller.check_unbound("list the workers of all tenants")
         router = self._router
         return router_pb2.ListWorkersResponse(
