@@ -253,6 +253,78 @@ def test_tokens_are_told_as_they_come(tiny_llama, alone):
     assert told == [(generation, token) for token in alone(SYSTEM, 3)]
 
 
+# ---- planned ahead ----
+
+
+class Watched:
+    """What a generator plans and draws, in order."""
+
+    def __init__(self, generator):
+        self.generator, self.said = generator, []
+        self._plan = generator._paged.backend.plan
+        generator._paged.backend.plan = self.plan
+
+    def plan(self, batch, **how):
+        self.said.append(f"plan {sum(map(len, batch.rows))}")
+        self._plan(batch, **how)
+
+    def drew(self, generation, token):
+        self.said.append(f"token {len(generation.tokens)}")
+
+
+def test_a_step_is_planned_while_the_one_before_is_computed(tiny_llama, alone):
+    generator = Generator(tiny_llama, num_slots=100)
+    watched = Watched(generator)
+    generation = generator.submit(SYSTEM, 4, on_token=watched.drew)
+    generator.run()
+    assert generation.tokens == alone(SYSTEM, 4)
+    # The prefill, then decode: the third step before the second's token, nothing after the last's.
+    assert watched.said == [
+        "plan 12", "token 1", "plan 13", "plan 14", "token 2", "plan 15", "token 3", "token 4",
+    ]  # fmt: skip
+
+
+def test_what_is_planned_in_vain_is_planned_again(tiny_llama, alone):
+    """One of three ends by its token, another is cancelled, a fourth comes."""
+    generator = Generator(tiny_llama, num_slots=400, max_batch=4)
+    watched = Watched(generator)
+    end = alone(PROMPTS[0], 4)[-1]
+    first = generator.submit(PROMPTS[0], 20, eos_ids={end})
+    others = [generator.submit(prompt, 20) for prompt in PROMPTS[1:3]]
+    while not first.is_done:
+        generator.step()
+    plans = len(watched.said)
+    others[0].cancel()
+    late = generator.submit(PROMPTS[3], 20)
+    run_checked(generator)
+    assert first.tokens == alone(PROMPTS[0], 20)[: len(first.tokens)]
+    assert others[1].tokens == alone(PROMPTS[2], 20)
+    assert late.tokens == alone(PROMPTS[3], 20)
+    assert len(watched.said) > plans
+
+
+def test_what_is_reserved_ahead_goes_to_others_when_there_is_no_more(tiny_llama, alone):
+    """Slots for one token each are left, and no more: both go on, one after the other."""
+    prompts = [[1, 2, 3, 4], [5, 6, 7, 8]]
+    generator = Generator(tiny_llama, num_slots=11, max_batch=2)
+    generations = [generator.submit(prompt, 7) for prompt in prompts]
+    run_checked(generator)
+    assert [each.tokens for each in generations] == [alone(prompt, 7) for prompt in prompts]
+
+
+def test_no_two_generations_ever_have_rows_of_one_name(tiny_llama):
+    """One that is gone leaves its address to the next, and a device believes names."""
+    generator = Generator(tiny_llama, num_slots=100, reuse=False)
+    names = []
+    for _ in range(20):
+        generation = generator.submit(SYSTEM, 3)
+        generator.step()
+        names.append(generation.row_name)
+        generator.run()
+        del generation
+    assert len(set(names)) == 20
+
+
 def test_what_never_fits_is_refused_at_once(tiny_llama):
     generator = Generator(tiny_llama, num_slots=32)
     with pytest.raises(PromptTooLongError, match="33 tokens; pool, row and model take 32"):

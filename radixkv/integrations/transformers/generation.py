@@ -93,9 +93,11 @@ class Generation:
     @property
     def row_name(self) -> Hashable:
         """Stays the same as long as its row only grows: a new admission or a publication, which
-        puts others' slots in place of its own, gives it another."""
-        shared = self.request.shared if self.request else 0
-        return id(self), self.numbers.retractions, shared
+        puts others' slots in place of its own, gives it another. No other generation ever has it.
+        """
+        if self.request is None:
+            return None
+        return self.request.id, self.numbers.retractions, self.request.shared
 
     @property
     def all_tokens(self) -> NDArray[np.int32]:

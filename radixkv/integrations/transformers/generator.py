@@ -152,8 +152,13 @@ class Generator:
         """Logits that tokens are drawn from, and the tokens."""
         try:
             logits = self._paged.logits(step.token_ids, step.batch, step.drawn_from)
-            # Here is where errors of a GPU show, which works behind the host's back.
-            return logits, logits.argmax(-1).tolist()
+            tokens = logits.argmax(-1)
+            # A GPU works behind the host's back: meanwhile the next step is planned.
+            following = self._schedule.batch_after(step)
+            if following is not None:
+                self._paged.plan(following)
+            # Here is where errors of a GPU show.
+            return logits, tokens.tolist()
         except BaseException as error:
             for each in step.work:
                 self._fail(each.generation, error)

@@ -44,11 +44,15 @@ class DecodeGraphs:
         """Whether it has one new token a request, for no more requests than graphs have."""
         return batch.is_decode and len(batch.rows) <= self._sizes[-1]
 
+    def plan(self, batch: AttentionBatch) -> None:
+        """Plan `batch`, padded to the size of its graph."""
+        self._backend.plan(batch, pad_to=self._size(batch))
+
     def logits(self, token_ids: NDArray[Any], batch: AttentionBatch) -> Tensor:
-        """Float32 logits (requests, vocabulary), which the next call overwrites."""
-        n = len(batch.rows)
-        size = next(size for size in self._sizes if size >= n)
-        self._backend.plan(batch, pad_to=size)
+        """Float32 logits (requests, vocabulary) of the planned batch; the next call overwrites
+        them.
+        """
+        n, size = len(batch.rows), self._size(batch)
         self._send(token_ids, batch.positions)
         key = self._backend.graph_key
         if key not in self._graphs:
@@ -56,6 +60,9 @@ class DecodeGraphs:
         captured = self._graphs[key]
         captured.graph.replay()
         return captured.logits[:n]
+
+    def _size(self, batch: AttentionBatch) -> int:
+        return next(size for size in self._sizes if size >= len(batch.rows))
 
     def _send(self, token_ids: NDArray[Any], positions: NDArray[Any]) -> None:
         staging = torch.zeros(self._inputs.shape, dtype=torch.int64, pin_memory=True)

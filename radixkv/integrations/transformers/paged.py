@@ -127,6 +127,7 @@ class PagedModel:
         self.model = model
         self.backend = get_backend(backend, pool)
         self._cache = PagedCache(self.backend)
+        self._planned: AttentionBatch | None = None
         self._try_out()
         self._graphs: DecodeGraphs | None = None
         if max_batch and self.backend.captures and pool.device.type == "cuda":
@@ -137,9 +138,21 @@ class PagedModel:
 
         token_ids: (batch.num_tokens,), packed. keep: which of them to give logits after.
         """
+        if batch is not self._planned:
+            self.plan(batch)
+        self._planned = None
         if self._graphs and self._graphs.serves(batch):
             return self._graphs.logits(token_ids, batch)[keep]
         return self._forward(token_ids, batch, keep, self.backend, self._cache)
+
+    def plan(self, batch: AttentionBatch) -> None:
+        """Plan a step, so that `logits` of this very batch need not."""
+        self._planned = None
+        if self._graphs and self._graphs.serves(batch):
+            self._graphs.plan(batch)
+        else:
+            self.backend.plan(batch)
+        self._planned = batch
 
     def _forward(
         self,
@@ -149,7 +162,7 @@ class PagedModel:
         backend: AttentionBackend,
         cache: PagedCache,
     ) -> Tensor:
-        backend.plan(batch)
+        """What `backend` has planned for `batch`."""
         ids, positions, kept = (
             torch.tensor(x, dtype=torch.int64, device=self.model.device)
             for x in (token_ids, batch.positions, keep)
@@ -183,6 +196,7 @@ class PagedModel:
         trial, one = _Trial(pool), np.zeros(1, np.int64)
         first_slot = AttentionBatch([np.array([pool.page_size], np.int32)], [1])
         try:
+            trial.plan(first_slot)
             self._forward(one, first_slot, one, trial, PagedCache(trial))
         except RadixKVError:
             raise

@@ -32,6 +32,13 @@ class Work(NamedTuple):
         """Whether the next token can be drawn after it."""
         return self.end == self.request.length
 
+    @property
+    def ends_next(self) -> bool:
+        """Whether it is known to end with this step, or to go on otherwise than by a token."""
+        generation = self.generation
+        is_last = len(generation.tokens) + 1 == generation.max_new_tokens
+        return is_last or not self.draws or generation.is_prefilling
+
 
 class Step(NamedTuple):
     """All work of a step, packed."""
@@ -66,6 +73,7 @@ class Schedule:
         self.max_batch, self.chunk_size, self.reuse = max_batch, chunk_size, reuse
         self.waiting: deque[Generation] = deque()
         self.running: list[Generation] = []  # oldest first
+        self._expected: AttentionBatch | None = None
 
     def next_step(self) -> Step | None:
         """Admit what fits and find a slot for every known token. None: nothing can be computed."""
@@ -77,7 +85,25 @@ class Schedule:
         token_ids = [each.token_ids for each in work]
         names = [each.generation.row_name for each in work]
         batch = AttentionBatch(rows, [len(ids) for ids in token_ids], names)
+        if self._expected is not None and _is_same(batch, self._expected):
+            batch = self._expected
         return Step(work, np.concatenate(token_ids), batch)
+
+    def batch_after(self, step: Step) -> AttentionBatch | None:
+        """What the next step computes if all go on as they do; `next_step` then gives just that.
+
+        It takes no tokens to know, so it can be planned while `step` is still being computed. The
+        slots are reserved. None: it will be another, or there is no room.
+        """
+        if self.waiting and len(self.running) < self.max_batch:
+            return None
+        if not step.batch.is_decode or any(each.ends_next for each in step.work):
+            return None
+        if any(self.cache.reserve(each.request, 1) is None for each in step.work):
+            return None
+        rows = [request.table[: end + 1] for _, request, end in step.work]
+        self._expected = AttentionBatch(rows, step.batch.query_lens, step.batch.names)
+        return self._expected
 
     def computed(self, step: Step) -> None:
         """K/V of the step is there; prompts share theirs from now on."""
@@ -171,6 +197,13 @@ class Schedule:
         request = _request(generation)
         chunk = self.chunk_size or request.length
         return Work(generation, request, min(request.length, generation.computed + chunk))
+
+
+def _is_same(batch: AttentionBatch, other: AttentionBatch) -> bool:
+    """Whether the names promise that they have the same rows."""
+    return batch.names == other.names and (
+        [*map(len, batch.rows)] == [*map(len, other.rows)] and batch.query_lens == other.query_lens
+    )
 
 
 def _request(generation: Generation) -> Request:
