@@ -26,6 +26,7 @@ from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 _MOST_BYTES = 4 << 20
 # For a call whose time is over: gRPC takes no less.
 _LEAST_S = 0.001
+_INTERRUPTED = "the call was interrupted"
 _Outcome = MatchReply | RadixKVError
 
 
@@ -187,7 +188,7 @@ class Coalescer:
     def _lead(self, me: _Waiting) -> None:
         """Make the call for all of a batch, and hand over to who leads the next."""
         batch = me.batch
-        outcomes: list[_Outcome] = [ServiceError("the call was interrupted")] * len(batch)
+        outcomes: list[_Outcome] = [ServiceError(_INTERRUPTED)] * len(batch)
         try:
             outcomes = self._make_all([waiting.call for waiting in batch], me.ends_at)
         finally:
@@ -240,11 +241,17 @@ class AsyncCoalescer:
 
     async def _lead(self, batch: list[_Awaiting]) -> None:
         kind = _kind(batch[0].call)
-        while batch:
-            outcomes = await self._make_all([caller.call for caller in batch])
-            for caller, outcome in zip(batch, outcomes, strict=True):
-                caller.end(outcome)
-            batch = self._queue.next_batch(kind)
+        try:
+            while batch:
+                outcomes = await self._make_all([caller.call for caller in batch])
+                for caller, outcome in zip(batch, outcomes, strict=True):
+                    caller.end(outcome)
+                batch = self._queue.next_batch(kind)
+        finally:  # the client was closed, or has a bug
+            while batch:
+                for caller in batch:
+                    caller.end(ServiceError(_INTERRUPTED))
+                batch = self._queue.next_batch(kind)
 
     async def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
         try:

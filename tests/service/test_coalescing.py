@@ -94,6 +94,18 @@ async def test_async_callers_go_together_too(slow):
         assert server.calls == 2
 
 
+async def test_async_callers_of_a_client_that_is_closed_are_told_at_once(slow):
+    _, server = slow
+    client = AsyncClient(server.address, timeout_s=1000)
+    callers = [asyncio.create_task(client.match([n])) for n in range(3)]
+    while num_waiting(client) < 2:
+        await asyncio.sleep(0.001)
+    await client.close()
+    async with asyncio.timeout(60):
+        told = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(error) for error in told] == [errors.ServiceError] * 3
+
+
 def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
     cache, server = slow
     with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
