@@ -74,6 +74,7 @@ def main() -> None:
     # Torch's threads would spin while they wait for one another, which on cores that others use
     # makes them many times slower, not faster.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    _open_what_is_closed()
     _log_for_people()
     try:
         try:
@@ -86,6 +87,13 @@ def main() -> None:
         print(f"radixkv: {error.strerror or error}", file=sys.stderr)
         _drop_output()
         sys.exit(1)
+
+
+def _open_what_is_closed() -> None:
+    """A standard stream that whoever started us has closed gives nothing and takes all."""
+    for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
+        if getattr(sys, name) is None:
+            setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for good
 
 
 def _log_for_people() -> None:

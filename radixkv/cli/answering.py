@@ -9,7 +9,7 @@ from typing import Any
 from rich.text import Text
 
 from radixkv.cli.prompts import Inbox
-from radixkv.cli.server_options import at_signal
+from radixkv.cli.server_options import at_signal, next_of
 from radixkv.cli.show import console, print_json
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers import Generation, Generator
@@ -53,7 +53,7 @@ class Answering:
             if is_idle and once and not is_open:
                 return False
             while is_idle or not inbox.empty():
-                prompt = inbox.get()
+                prompt = next_of(inbox)
                 if prompt is None:
                     is_open = False
                     break

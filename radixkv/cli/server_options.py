@@ -3,11 +3,11 @@
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from queue import SimpleQueue
-from typing import TYPE_CHECKING, Annotated
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from radixkv.rpc.server import Server, ServerOptions
     from radixkv.rpc.tls import Tls
 
+T = TypeVar("T")
+
+_LOOK_EVERY_S = 0.2
 _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 
@@ -113,4 +116,15 @@ def signalled() -> Iterator[Callable[[], None]]:
     # Of what one can wait for, a signal handler may use this: it takes no lock.
     came: SimpleQueue[None] = SimpleQueue()
     with at_signal(lambda: came.put(None)):
-        yield came.get
+        yield lambda: next_of(came)
+
+
+def next_of(queue: "SimpleQueue[T]") -> T:
+    """The queue's next item, waited for so that a signal is answered meanwhile.
+
+    The kernel may hand it to any thread, and after SIGSTOP and SIGCONT often does; Python answers
+    it in the main one, which would sleep on: it looks up now and then.
+    """
+    while True:
+        with suppress(Empty):
+            return queue.get(timeout=_LOOK_EVERY_S)

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 
 # A pipe has no width; a table in it is as wide as it needs to be, up to this.
 _PIPE_WIDTH = 200
+# Between two looks of what goes on by itself.
+LONGEST_PAUSE_S = 86_400.0
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
 Target = Annotated[

@@ -9,7 +9,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from rich.table import Table
 
-from radixkv.cli.show import Json, Target, connect, console, pairs, print_json, show_live
+from radixkv.cli.show import (
+    LONGEST_PAUSE_S,
+    Json,
+    Target,
+    connect,
+    console,
+    pairs,
+    print_json,
+    show_live,
+)
 
 if TYPE_CHECKING:
     from radixkv.service import Client, ServerInfo, ServerStats
@@ -20,7 +29,9 @@ def stats(
     watch: Annotated[
         bool, typer.Option("--watch", help="Go on until interrupted; with --json a line a look.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks of --watch.")] = 1.0,
+    every: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between looks of --watch.")
+    ] = 1.0,
     as_json: Json = False,
 ) -> None:
     """Show what a server holds, and how much of what was asked it had."""

@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.show import Json, connect, console, counted, print_json, show_live
+from radixkv.cli.show import LONGEST_PAUSE_S, Json, connect, console, counted, print_json, show_live
 from radixkv.errors import RadixKVError
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def top(
         list[str] | None,
         typer.Argument(envvar="RADIXKV_TARGET", help="Servers to show, host:port or unix:/path."),
     ] = None,
-    every: Annotated[float, typer.Option(min=0.1, help="Seconds between looks.")] = 1.0,
+    every: Annotated[
+        float, typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between looks.")
+    ] = 1.0,
     once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
     as_json: Json = False,
 ) -> None:

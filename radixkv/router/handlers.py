@@ -1,9 +1,11 @@
 """What RouterService answers, from one `Router`; knows messages, nothing of connections."""
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import BatchTooLargeError, InvalidArgumentError
+from radixkv.router.loads import LARGEST_LOAD
 from radixkv.router.router import Pick, Router, WorkerStatus
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
+from radixkv.rpc.limits import MAX_PICKS_A_FINISH
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 
@@ -20,6 +22,7 @@ class RouterHandlers:
         call.caller.check_namespace(namespace)
         if request.sequences or not request.finished_pick_ids:
             codec.check_batch(len(request.sequences))
+        _check_finished(len(request.finished_pick_ids))
         prompts, keys = codec.read_sequences(request, call.data), _keys(request)
         loads, cost = _loads(request), request.cost or 1.0
         for pick_id in request.finished_pick_ids:
@@ -31,7 +34,7 @@ class RouterHandlers:
             )
             picks.append(_write_pick(pick))
             if loads is not None:
-                loads[pick.worker] += cost
+                loads[pick.worker] = min(loads[pick.worker] + cost, LARGEST_LOAD)
         return router_pb2.PickResponse(picks=picks)
 
     def lookup(self, request: router_pb2.LookupRequest, call: Call) -> router_pb2.LookupResponse:
@@ -59,6 +62,14 @@ class RouterHandlers:
             distinct_tokens=router.index.total_size,
             num_parity_checks=router.parity.num_checks,
             num_parity_faults=router.parity.num_faults,
+        )
+
+
+def _check_finished(number: int) -> None:
+    if number > MAX_PICKS_A_FINISH:
+        raise BatchTooLargeError(
+            f"{number} finished picks; a call takes {MAX_PICKS_A_FINISH}: split it",
+            field="finished_pick_ids",
         )
 
 

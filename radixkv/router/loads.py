@@ -11,6 +11,8 @@ from radixkv.router.arrays import FloatArray, IntArray
 
 # Work fades in so many steps each half-life, so that most picks need not touch it.
 _STEPS = 64
+# Beyond it sums of loads would lose the small ones, and in the end be infinite for good.
+LARGEST_LOAD = 1e12
 
 
 class Numbered(Protocol):
@@ -137,5 +139,7 @@ def _rest(difference: float) -> float:
 
 def check_load(value: object, name: str) -> None:
     """Raises InvalidArgumentError for what is no load."""
-    if not (isinstance(value, (int, float)) and 0 <= value < inf):
-        raise InvalidArgumentError(f"{name} is {value!r}; it takes a number from 0 on", value=value)
+    if not (isinstance(value, (int, float)) and 0 <= value <= LARGEST_LOAD):
+        raise InvalidArgumentError(
+            f"{name} is {value!r}; it takes a number from 0 to {LARGEST_LOAD:g}", value=value
+        )

@@ -107,7 +107,7 @@ def _read(path: Path) -> list[tuple[bytes, Principal]]:
         known = [(_digest(entry["token"]), _principal(entry)) for entry in entries]
     except OSError as error:
         raise InvalidArgumentError(f"tokens file {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         # What is wrong may be a token: no text of it is told.
         what = f"no {error}" if isinstance(error, KeyError) else type(error).__name__
         raise InvalidArgumentError(

@@ -35,7 +35,8 @@ _Handle = Callable[[Any, Any, Call], Awaitable[Any]]
 class Front:
     """Makes gRPC handlers of what answers. Belongs to one event loop.
 
-    lock: of what answers. Small data calls are answered at once, in the loop, while it is free.
+    lock: of what answers. While it is free, small calls of bounded work are answered at once, in
+    the loop.
     writer: the one thread that answers all others, decoding and encoding included, so that the loop
     stays free: health answers while a large batch is matched, or while the engine holds the lock.
     """
@@ -77,7 +78,7 @@ class Front:
         """The handler of a call that `answer` answers, under the lock."""
 
         async def handle(data: bytes, _: Any, call: Call) -> bytes:
-            is_small = rpc.kind == "data" and len(data) <= limits.MOST_BYTES_AT_ONCE
+            is_small = rpc.is_bounded and len(data) <= limits.MOST_BYTES_AT_ONCE
             if is_small and self._lock.acquire(blocking=False):
                 try:
                     return _answer(answer, data, call)

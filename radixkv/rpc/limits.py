@@ -25,7 +25,7 @@ CONCURRENT_CALLS: dict[Literal["data", "admin", "stream"], int] = {
 }
 MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
 MAX_LEASES, MAX_PINS = 16_384, 65_536
-MAX_PINS_A_RELEASE = 4096
+MAX_PINS_A_RELEASE = MAX_PICKS_A_FINISH = 4096
 LONGEST_HOLDER_BYTES = 128
 # How near its end, by the holder's own clock, a lease is no longer used; and how long after its end
 # its slots are kept from everyone. What is begun before the one is done before the other.

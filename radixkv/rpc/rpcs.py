@@ -19,7 +19,8 @@ class Rpc(Generic[Request, Response]):
     """One RPC.
 
     kind: which limit on concurrent calls it counts against, and its deadline. roles: who may call
-    it, beside admin.
+    it, beside admin. is_bounded: whether the work is at most in proportion to the request, so that
+    a small one may be answered in the server's event loop.
     """
 
     service: str
@@ -28,6 +29,7 @@ class Rpc(Generic[Request, Response]):
     response: type[Response]
     kind: Kind = "data"
     roles: tuple[Role, ...] = ("data",)
+    is_bounded: bool = False
 
     @property
     def path(self) -> str:
@@ -54,6 +56,7 @@ MATCH_PREFIX = Rpc(
     "MatchPrefix",
     prefix_cache_pb2.MatchPrefixRequest,
     prefix_cache_pb2.MatchPrefixResponse,
+    is_bounded=True,
 )
 ALLOCATE_SLOTS = Rpc(
     PREFIX_CACHE_SERVICE,
@@ -66,18 +69,21 @@ FREE_SLOTS = Rpc(
     "FreeSlots",
     prefix_cache_pb2.FreeSlotsRequest,
     prefix_cache_pb2.FreeSlotsResponse,
+    is_bounded=True,
 )
 INSERT_PREFIX = Rpc(
     PREFIX_CACHE_SERVICE,
     "InsertPrefix",
     prefix_cache_pb2.InsertPrefixRequest,
     prefix_cache_pb2.InsertPrefixResponse,
+    is_bounded=True,
 )
 RELEASE_PINS = Rpc(
     PREFIX_CACHE_SERVICE,
     "ReleasePins",
     prefix_cache_pb2.ReleasePinsRequest,
     prefix_cache_pb2.ReleasePinsResponse,
+    is_bounded=True,
 )
 EVICT_PREFIXES = Rpc(
     PREFIX_CACHE_SERVICE,
@@ -151,8 +157,10 @@ DUMP_TREE = Rpc(
     "stream",
     (),
 )
-PICK = Rpc(ROUTER_SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse)
-LOOKUP = Rpc(ROUTER_SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse)
+PICK = Rpc(ROUTER_SERVICE, "Pick", router_pb2.PickRequest, router_pb2.PickResponse, is_bounded=True)
+LOOKUP = Rpc(
+    ROUTER_SERVICE, "Lookup", router_pb2.LookupRequest, router_pb2.LookupResponse, is_bounded=True
+)
 LIST_WORKERS = Rpc(
     ROUTER_SERVICE,
     "ListWorkers",

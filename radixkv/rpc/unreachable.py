@@ -26,7 +26,8 @@ def check_target(target: str) -> None:
     """Raises InvalidArgumentError for what is no address of a server."""
     found = _HOST_AND_PORT.fullmatch(target)
     is_address = found is not None and int(found[2]) <= 65_535
-    if not is_address and not target.startswith(_SCHEMES):
+    is_name = target.startswith(_SCHEMES) and target.isprintable()
+    if not is_name and not (is_address and target.isprintable()):
         raise InvalidArgumentError(
             f"{target!r} is no address of a server; it takes host:port, as in 127.0.0.1:50051, "
             "or unix:/path",

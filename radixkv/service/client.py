@@ -19,7 +19,7 @@ from radixkv.service import admin_calls, calls, lease_calls
 from radixkv.service.calls import Call
 from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
 from radixkv.service.lease import AsyncLease, Lease, Term, now_s
-from radixkv.service.methods import awaited, blocking
+from radixkv.service.methods import awaited, blocking, built
 from radixkv.service.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest
@@ -44,6 +44,7 @@ class _Connection:
         clock: Callable[[], float] = now_s,
     ) -> None:
         check_target(target)
+        _check_token(token)
         claim_process()
         self.target, self._clock = target, clock
         if tls is None:
@@ -100,6 +101,14 @@ class _Connection:
         return keep_alive(requests, wait_for_ready=True, metadata=self._metadata)
 
 
+def _check_token(token: str | None) -> None:
+    """Raises InvalidArgumentError, which does not tell it, for what no header can carry."""
+    if token is not None and not (token.isascii() and token.isprintable()):
+        raise InvalidArgumentError(
+            "the token has a character that is not printable ASCII, such as a newline at its end"
+        )
+
+
 def _checked(timeout_s: float | None) -> float | None:
     """Raises InvalidArgumentError for what is no time that one can wait."""
     is_time = isinstance(timeout_s, int | float) and 0 < timeout_s < inf
@@ -143,7 +152,7 @@ class Client(_Connection):
         pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
         """
         sent_at = self._clock()
-        info = self._make(lease_calls.grant(ttl_s, holder, pool_id))
+        info = self._make(built(lease_calls.grant, ttl_s, holder, pool_id))
         return Lease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
@@ -199,7 +208,7 @@ class AsyncClient(_Connection):
     async def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> AsyncLease:
         """See `Client.lease`."""
         sent_at = self._clock()
-        info = await self._make(lease_calls.grant(ttl_s, holder, pool_id))
+        info = await self._make(built(lease_calls.grant, ttl_s, holder, pool_id))
         return AsyncLease(self, info, Term(info, sent_at, self._clock))
 
     def watch(

@@ -6,6 +6,7 @@ while it is under way go together when it is back.
 
 import asyncio
 import threading
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from copy import copy
@@ -23,6 +24,9 @@ from radixkv.service.calls import Answer, Call, MatchReply
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 
 _MOST_BYTES = 4 << 20
+# For a call whose time is over: gRPC takes no less.
+_LEAST_S = 0.001
+_INTERRUPTED = "the call was interrupted"
 _Outcome = MatchReply | RadixKVError
 
 
@@ -60,11 +64,14 @@ def _split(reply: MatchReply) -> list[MatchReply]:
 class _Waiting:
     """One caller. is_gone: it gave up. batch: the calls that it makes for others, itself included.
 
-    outcome: when `woken` is set and there is no batch.
+    ends_at: when it wants to be told at the latest. outcome: when `woken` is set and there is no
+    batch.
     """
 
     def __init__(self, call: Call[MatchReply]) -> None:
         self.call = call
+        self.timeout_s = call.timeout_s or DATA_DEADLINE_S
+        self.ends_at = time.monotonic() + self.timeout_s
         self.is_gone = False
         self.woken = threading.Event()
         self.batch: list[_Waiting] = []
@@ -109,6 +116,10 @@ class _Queue(Generic[Caller]):
         self._waiting[kind] = deque()
         return False
 
+    def put_back(self, kind: Hashable, callers: Sequence[Caller]) -> None:
+        """Who was taken for a batch that nobody made is first again."""
+        self._waiting[kind].extendleft(reversed(callers))
+
     def next_batch(self, kind: Hashable) -> list[Caller]:
         """Who goes next, together; if nobody waits, none of the kind is under way any more."""
         queue, batch, size = self._waiting[kind], list[Caller](), 0
@@ -144,45 +155,66 @@ class Coalescer:
         else:
             me.batch = [me]
         if me.batch:
-            self._lead(me.batch)
+            self._lead(me)
         assert me.outcome is not None
         if isinstance(me.outcome, RadixKVError):
             raise copy(me.outcome)
         return me.outcome
 
     def _wait(self, me: _Waiting) -> None:
-        timeout_s = me.call.timeout_s or DATA_DEADLINE_S
-        if me.woken.wait(timeout_s):
-            return
+        try:
+            if me.woken.wait(me.timeout_s):
+                return
+        except BaseException:  # of a signal: nobody must wait for who is not here any more
+            if not self._leave(me) and me.batch:
+                self._hand_back(me)
+            raise
+        if self._leave(me):
+            raise DeadlineExceededError(f"no answer in {me.timeout_s:g} s")
+
+    def _leave(self, me: _Waiting) -> bool:
+        """Whether it leaves before it was woken."""
         with self._lock:
             me.is_gone = not me.woken.is_set()
-        if me.is_gone:
-            raise DeadlineExceededError(f"no answer in {timeout_s:g} s")
+        return me.is_gone
 
-    def _lead(self, batch: list[_Waiting]) -> None:
+    def _hand_back(self, me: _Waiting) -> None:
+        kind = _kind(me.call)
+        with self._lock:
+            me.is_gone = True
+            self._queue.put_back(kind, me.batch)
+        self._wake_next(kind)
+
+    def _lead(self, me: _Waiting) -> None:
         """Make the call for all of a batch, and hand over to who leads the next."""
-        outcomes: list[_Outcome] = [ServiceError("the call was interrupted")] * len(batch)
+        batch = me.batch
+        outcomes: list[_Outcome] = [ServiceError(_INTERRUPTED)] * len(batch)
         try:
-            outcomes = self._make_all([waiting.call for waiting in batch])
+            outcomes = self._make_all([waiting.call for waiting in batch], me.ends_at)
         finally:
-            kind = _kind(batch[0].call)
-            with self._lock:
-                following = self._queue.next_batch(kind)
-                if following:
-                    following[0].batch = following
-                    following[0].woken.set()
+            self._wake_next(_kind(me.call))
             for waiting, outcome in zip(batch, outcomes, strict=True):
                 waiting.outcome = outcome
                 waiting.batch = []
                 waiting.woken.set()
 
-    def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
+    def _wake_next(self, kind: Hashable) -> None:
+        """Let the next batch be made by who waits longest for it; the others leave before."""
+        with self._lock:
+            batch = self._queue.next_batch(kind)
+            if batch:
+                leader = max(batch, key=lambda waiting: waiting.ends_at)
+                leader.batch = batch
+                leader.woken.set()
+
+    def _make_all(self, calls: list[Call[MatchReply]], ends_at: float) -> list[_Outcome]:
+        call = replace(_join(calls), timeout_s=max(ends_at - time.monotonic(), _LEAST_S))
         try:
-            return list(_split(self._make(_join(calls))))
+            return list(_split(self._make(call)))
         except RadixKVError as error:
             if not _is_of_one(error, calls):
                 return [error] * len(calls)
-        return [outcome for call in calls for outcome in self._make_all([call])]
+        return [outcome for call in calls for outcome in self._make_all([call], ends_at)]
 
 
 class AsyncCoalescer:
@@ -209,11 +241,17 @@ class AsyncCoalescer:
 
     async def _lead(self, batch: list[_Awaiting]) -> None:
         kind = _kind(batch[0].call)
-        while batch:
-            outcomes = await self._make_all([caller.call for caller in batch])
-            for caller, outcome in zip(batch, outcomes, strict=True):
-                caller.end(outcome)
-            batch = self._queue.next_batch(kind)
+        try:
+            while batch:
+                outcomes = await self._make_all([caller.call for caller in batch])
+                for caller, outcome in zip(batch, outcomes, strict=True):
+                    caller.end(outcome)
+                batch = self._queue.next_batch(kind)
+        finally:  # the client was closed, or has a bug
+            while batch:
+                for caller in batch:
+                    caller.end(ServiceError(_INTERRUPTED))
+                batch = self._queue.next_batch(kind)
 
     async def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
         try:

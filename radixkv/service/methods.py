@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from radixkv.errors import InvalidArgumentError
 from radixkv.service.calls import Call
 
 P = ParamSpec("P")
@@ -24,12 +25,22 @@ class AsyncMaker(Protocol):
     async def _make(self, call: Call[T]) -> T: ...
 
 
+def built(build: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """What `build` gives; raises InvalidArgumentError for a value that no message can hold."""
+    try:
+        return build(*args, **kwargs)
+    except InvalidArgumentError:
+        raise
+    except (ValueError, OverflowError) as error:
+        raise InvalidArgumentError(f"{error}; no message can hold that") from error
+
+
 def blocking(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], T]:
     """`build` as a method that makes the call and returns its answer."""
 
     @functools.wraps(build)
     def method(maker: Maker, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return maker._make(build(*args, **kwargs))
+        return maker._make(built(build, *args, **kwargs))
 
     return _as_method(method, build)
 
@@ -39,7 +50,7 @@ def awaited(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], Awaita
 
     @functools.wraps(build)
     async def method(maker: AsyncMaker, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await maker._make(build(*args, **kwargs))
+        return await maker._make(built(build, *args, **kwargs))
 
     return _as_method(method, build)
 
@@ -51,7 +62,7 @@ def blocking_under(
 
     @functools.wraps(build)
     def method(lease: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = lease._make(build(lease._use(), *args, **kwargs))
+        answer: T = lease._make(built(build, lease._use(), *args, **kwargs))
         return answer
 
     return _as_method(method, build, skip=1)
@@ -64,7 +75,7 @@ def awaited_under(
 
     @functools.wraps(build)
     async def method(lease: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await lease._make(build(lease._use(), *args, **kwargs))
+        answer: T = await lease._make(built(build, lease._use(), *args, **kwargs))
         return answer
 
     return _as_method(method, build, skip=1)

@@ -24,6 +24,7 @@ from radixkv.events import Update
 from radixkv.rpc import codec
 from radixkv.rpc.status import to_error
 from radixkv.service.event_codec import UpdateReader
+from radixkv.service.methods import built
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 
@@ -38,10 +39,11 @@ class _Position:
     """Where a watch stands, and what it asks for next."""
 
     def __init__(self, namespace: Namespace | None, after: tuple[int, int] | None) -> None:
-        self._namespace = None if namespace is None else codec.write_namespace(namespace)
+        self._namespace = None if namespace is None else built(codec.write_namespace, namespace)
         self._after = after
         self._pause_s = _SHORTEST_PAUSE_S
         self._reader = UpdateReader()
+        built(self.request)
 
     def request(self) -> WatchRequest:
         """From the next revision on, or the whole cache."""

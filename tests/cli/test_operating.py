@@ -170,6 +170,7 @@ WRONG = {
     "target": (["stats", "--target", "nonsense"], "it takes host:port, as in 127.0.0.1:50051"),
     "a worker": (["top", "nonsense"], "it takes host:port"),
     "a worker to route to": (["route", "--worker", "a=nonsense"], "it takes host:port"),
+    "more to evict than there is": (["evict", str(2**70)], "no message can hold that"),
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
     "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),

@@ -32,6 +32,13 @@ def test_an_error_is_one_line_and_no_traceback():
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize("closed", ["0<&-", "1>&-", "2>&-"])
+def test_a_standard_stream_may_be_closed(server, closed):
+    command = f"exec {' '.join(COMMAND)} match --ids 1 --target {server.address} {closed}"
+    done = subprocess.run(command, shell=True, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 def test_json_is_all_that_is_printed(server):
     done = run("match", "--target", server.address, "--ids", "1", "--json")
     assert (done.returncode, done.stderr) == (0, "")

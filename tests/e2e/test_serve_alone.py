@@ -64,6 +64,24 @@ def serve() -> Iterator[Callable[..., Alone]]:
         each.process.communicate()
 
 
+SIGNAL_IN_ANOTHER_THREAD = """
+import signal, threading
+from radixkv.cli.server_options import signalled
+
+def kill():
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+with signalled() as wait:
+    threading.Timer(0.5, kill).start()
+    wait()
+"""
+
+
+def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
+    """As it does where a stopped server is told to end, and then goes on."""
+    subprocess.run([sys.executable, "-c", SIGNAL_IN_ANOTHER_THREAD], check=True, timeout=30)
+
+
 def fill(client: Client, tokens: list[int]):
     lease = client.lease(60, pool_id="p")
     lease.insert(Insert(tokens, lease.allocate(len(tokens)).slots))

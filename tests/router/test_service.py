@@ -184,6 +184,13 @@ REFUSALS = {
     "a cost that is none": (
         router_pb2.PickRequest(sequences=[packed(1)], cost=-1), "INVALID_ARGUMENT", None,
     ),
+    "a cost whose sum is infinite": (
+        router_pb2.PickRequest(sequences=[packed(1)] * 2, cost=1e308), "INVALID_ARGUMENT", None,
+    ),
+    "too many that are finished": (
+        router_pb2.PickRequest(sequences=[packed(1)], finished_pick_ids=[1] * 4097),
+        "BATCH_TOO_LARGE", "finished_pick_ids",
+    ),
 }  # fmt: skip
 
 
@@ -193,6 +200,11 @@ def test_what_can_never_work_is_refused_and_places_nothing(router, stub, request
     assert (code, told) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
     assert metadata.get("field") == field
     assert sum(status.load for status in router.workers()) == 0
+
+
+def test_the_largest_load_is_one_for_a_batch_too(router, stub):
+    loads = [router_pb2.WorkerLoad(worker="a", load=1e12)]
+    assert len(pick(stub, packed(1), packed(2), loads=loads)) == 2
 
 
 def test_no_worker_is_tried_again_later(router, stub):

@@ -218,6 +218,7 @@ BROKEN = {
     "one token twice": 2 * '[[token]]\nname = "x"\nrole = "data"\ntoken = "secret"\n',
     "a token that is no text": '[[token]]\nname = "x"\nrole = "data"\ntoken = 5',
     "a list that is none": "token = 5",
+    "lists in lists": f"token = {'[' * 5000}",
 }
 
 

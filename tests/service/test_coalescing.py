@@ -1,13 +1,15 @@
 """Concurrent matches of single prompts go together, and nobody notices but by the time."""
 
 import asyncio
+import signal
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.service import AsyncClient, CacheServer, Client, coalesce
+from radixkv.service import AsyncClient, CacheServer, Client, calls, coalesce
 from tests.service.helpers import SlowCache, hold
 
 
@@ -28,6 +30,10 @@ def slow():
         cache.go.set()
 
 
+def num_waiting(client):
+    return sum(map(len, client._coalescer._queue._waiting.values()))
+
+
 def test_those_that_come_meanwhile_go_together(slow):
     cache, server = slow
     with (
@@ -38,7 +44,7 @@ def test_those_that_come_meanwhile_go_together(slow):
         assert cache.is_inside.wait(timeout=60)
         others = [pool.submit(client.match, [n]) for n in range(2, 12)]
         apart = pool.submit(client.match, [1], Namespace(salt="a"))
-        while sum(map(len, client._coalescer._queue._waiting.values())) < 10:
+        while num_waiting(client) < 10:
             pass
         cache.go.set()
         assert [call.result().lengths for call in (first, *others, apart)] == [[0]] * 12
@@ -88,6 +94,18 @@ async def test_async_callers_go_together_too(slow):
         assert server.calls == 2
 
 
+async def test_async_callers_of_a_client_that_is_closed_are_told_at_once(slow):
+    _, server = slow
+    client = AsyncClient(server.address, timeout_s=1000)
+    callers = [asyncio.create_task(client.match([n])) for n in range(3)]
+    while num_waiting(client) < 2:
+        await asyncio.sleep(0.001)
+    await client.close()
+    async with asyncio.timeout(60):
+        told = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(error) for error in told] == [errors.ServiceError] * 3
+
+
 def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
     cache, server = slow
     with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
@@ -98,6 +116,73 @@ def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
         other = pool.submit(client.match, [3])
         cache.go.set()
         assert (first.result().lengths, other.result().lengths) == ([0], [0])
+
+
+def test_who_is_interrupted_while_it_waits_leads_nobody(slow):
+    cache, server = slow
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(client.match, [1])
+        assert cache.is_inside.wait(timeout=60)
+
+        def interrupt():
+            while not num_waiting(client):
+                time.sleep(0.001)
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
+
+        interrupting = pool.submit(interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            client.match([2])
+        interrupting.result()
+        other = pool.submit(client.match, [3])
+        while num_waiting(client) < 2:
+            time.sleep(0.001)
+        cache.go.set()
+        assert (first.result().lengths, other.result().lengths) == ([0], [0])
+        assert not client._coalescer._queue._waiting
+
+
+def test_who_is_interrupted_as_it_is_woken_hands_its_batch_on():
+    made = []
+
+    def make(call):
+        made.append(len(call.prompts))
+        return calls.MatchReply((calls.Match(0),) * len(call.prompts), 1, 1)
+
+    class Interrupted(threading.Event):
+        def wait(self, timeout=None):
+            super().wait(timeout)
+            raise KeyboardInterrupt
+
+    coalescer = coalesce.Coalescer(make)
+    call = calls.match([1], timeout_s=60.0)
+    me, other = coalesce._Waiting(call), coalesce._Waiting(call)
+    me.woken, me.batch = Interrupted(), [me, other]
+    coalescer._queue.add(me)
+    me.woken.set()
+    with pytest.raises(KeyboardInterrupt):
+        coalescer._wait(me)
+    assert other.woken.is_set()
+    assert other.batch == [other]
+    coalescer._lead(other)
+    assert made == [1]
+    assert not coalescer._queue._waiting
+
+
+def test_nobody_waits_longer_than_it_said_because_of_others(slow):
+    """Whoever makes the call for others is one who has as much time as any of them."""
+    cache, server = slow
+    with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
+        first = pool.submit(client.match, [1], timeout_s=0.2)
+        assert cache.is_inside.wait(timeout=60)
+        hasty = pool.submit(client.match, [2], timeout_s=1.0)
+        while num_waiting(client) < 1:
+            time.sleep(0.001)
+        patient = pool.submit(client.match, [3])
+        for call in (first, hasty):
+            assert isinstance(call.exception(), errors.DeadlineExceededError)
+        assert not patient.done()
+        cache.go.set()
+        assert patient.result().lengths == [0]
 
 
 def test_an_error_of_the_call_is_everyones(slow):
@@ -135,7 +220,7 @@ def test_one_bad_prompt_is_its_callers_alone():
         assert cache.is_inside.wait(timeout=60)
         good = pool.submit(client.match, [2])
         bad = pool.submit(client.match, [666])
-        while sum(map(len, client._coalescer._queue._waiting.values())) < 2:
+        while num_waiting(client) < 2:
             pass
         cache.go.set()
         assert (first.result().lengths, good.result().lengths) == ([0], [0])
@@ -150,7 +235,7 @@ def test_batches_are_bounded(slow, monkeypatch):
         first = pool.submit(client.match, [1])
         assert cache.is_inside.wait(timeout=60)
         others = [pool.submit(client.match, [n]) for n in range(10)]
-        while sum(map(len, client._coalescer._queue._waiting.values())) < 10:
+        while num_waiting(client) < 10:
             pass
         cache.go.set()
         assert [call.result().lengths for call in (first, *others)] == [[0]] * 11

@@ -252,7 +252,12 @@ def test_leases_page_by_page(quiet):
             break
     assert seen == granted
     assert [lease.id for lease in quiet.leases().leases] == granted
-    for wrong in ({"page_size": -1}, {"page_size": 1001}, {"page_token": "x"}):
+    for wrong in (
+        {"page_size": -1},
+        {"page_size": 1001},
+        {"page_token": "x"},
+        {"page_token": "9" * 5000},
+    ):
         with pytest.raises(errors.InvalidArgumentError, match="page_"):
             quiet.leases(**wrong)
 

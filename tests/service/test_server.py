@@ -3,6 +3,7 @@
 import os
 import socket
 import stat
+import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
@@ -17,6 +18,40 @@ from tests.service.helpers import SlowCache, connect, hold
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
+
+
+class SlowToForget(PrefixCache):
+    """A cache that waits, as it is reset, until it is let go."""
+
+    def __init__(self, num_slots: int) -> None:
+        super().__init__(num_slots)
+        self.is_inside, self.go = threading.Event(), threading.Event()
+
+    def reset(self, force: bool = False) -> None:
+        self.is_inside.set()
+        assert self.go.wait(timeout=60)
+        super().reset(force)
+
+
+def test_health_answers_while_a_small_call_has_much_to_do():
+    """Another pool is named: all of a large cache is forgotten."""
+    cache = SlowToForget(64)
+    with (
+        CacheServer(cache, "127.0.0.1:0", alone=True) as server,
+        connect(server.address) as client,
+        grpc.insecure_channel(server.address) as channel,
+        ThreadPoolExecutor(1) as pool,
+    ):
+        client.lease(60, pool_id="p")
+        other = pool.submit(client.lease, 60, pool_id="q")
+        assert cache.is_inside.wait(timeout=60)
+        health = health_pb2_grpc.HealthStub(channel)
+        try:
+            answer = health.Check(health_pb2.HealthCheckRequest(), timeout=10)
+        finally:
+            cache.go.set()
+        assert answer.status == health_pb2.HealthCheckResponse.SERVING
+        assert other.result().pool_id == "q"
 
 
 def test_a_port_of_0_is_filled_in(cache):

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 import trustme
 
-from radixkv import PrefixCache, errors
+from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer, Client, Tls
 
 
@@ -34,9 +34,13 @@ def test_nobody_there_is_told_with_the_address_and_why(target, why, nobody_liste
     assert error.details["nobody_listens"] == nobody_listens
 
 
-@pytest.mark.parametrize(
-    "target", ["", "nonsense", "localhost", "127.0.0.1:99999", "127.0.0.1:x", "http://a:1"]
-)
+NO_ADDRESSES = [
+    *("", "nonsense", "localhost", "127.0.0.1:99999", "127.0.0.1:x", "http://a:1"),
+    *("\udcff:1", "unix:/\udcff"),
+]
+
+
+@pytest.mark.parametrize("target", NO_ADDRESSES)
 def test_what_is_no_address_is_refused_before_a_call(target):
     with pytest.raises(errors.InvalidArgumentError, match="it takes host:port, as in"):
         Client(target)
@@ -46,6 +50,35 @@ def test_what_is_no_address_is_refused_before_a_call(target):
 def test_what_grpc_calls_addresses_are_taken(target):
     with Client(target) as client:
         assert client.target == target
+
+
+@pytest.mark.parametrize("token", ["secret\n", "secr\u00e9t", "sec\0ret"])
+def test_a_token_that_no_header_carries_is_refused_and_not_told(token):
+    with pytest.raises(errors.InvalidArgumentError, match="newline at its end") as caught:
+        Client("127.0.0.1:1", token=token)
+    assert "sec" not in str(caught.value)
+
+
+UNSENDABLE = {
+    "evict": lambda client: client.evict(2**70),
+    "a lease": lambda client: client.revoke_lease(2**64, 1),
+    "a namespace": lambda client: client.match([1], Namespace(salt="\udcff")),
+    "a namespace to watch": lambda client: client.watch(Namespace(salt="\udcff")),
+    "a place": lambda client: client.watch(after=(-1, 5)),
+    "an epoch": lambda client: client.match([1], expected_epoch=-1),
+    "a ttl": lambda client: client.lease(float("nan")),
+    "an endless ttl": lambda client: client.lease(float("inf")),
+    "a holder": lambda client: client.lease(holder="\udcff"),
+}
+
+
+@pytest.mark.parametrize("call", UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_no_message_can_hold_is_refused_before_a_call(call):
+    with (
+        Client("127.0.0.1:1") as client,
+        pytest.raises(errors.InvalidArgumentError, match="no message can hold that"),
+    ):
+        call(client)
 
 
 @pytest.fixture(scope="module")

@@ -22,6 +22,7 @@ from radixkv.v1.lease_pb2 import (
 )
 
 _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
+_LONGEST_TOKEN = len(str(2**64))
 
 
 class LeaseHandlers:
@@ -75,13 +76,14 @@ class LeaseHandlers:
                 f"page_size is {request.page_size}; it takes 0 to {_LARGEST_PAGE}",
                 field="page_size",
             )
-        if request.page_token and not request.page_token.isdecimal():
+        token = request.page_token
+        if token and not (token.isdecimal() and len(token) <= _LONGEST_TOKEN):
             raise InvalidArgumentError(
                 "page_token is none that this server gave", field="page_token"
             )
         size = request.page_size or _DEFAULT_PAGE
         with self._desk.turn():
-            after = int(request.page_token or 0)
+            after = int(token or 0)
             page = list(islice(self._leases.after(after, call.caller), size + 1))
             return ListLeasesResponse(
                 header=self._desk.header(),
