@@ -33,7 +33,8 @@ from radixkv.rpc import serving
 from radixkv.rpc.limits import CLIENT_OPTIONS, SERVER_OPTIONS
 from radixkv.rpc.process import keep_freed_memory
 from radixkv.rpc.rpcs import MATCH_PREFIX
-from radixkv.service import AsyncClient, CacheServer, calls
+from radixkv.service import AsyncClient, CacheServer
+from radixkv.service.client import calls
 from radixkv.tree.tokens import Int32Array
 from radixkv.v1.prefix_cache_pb2 import PrefixMatch
 

@@ -65,7 +65,7 @@ def _tell(client: "Client", *, wait: bool) -> None:
         if not wait:
             raise
         print(f"radixkv: {error}; waiting for it", file=sys.stderr, flush=True)
-    logging.getLogger("radixkv.service.watch").setLevel(logging.INFO)
+    logging.getLogger("radixkv.service.client.watch").setLevel(logging.INFO)
 
 
 def _parse_place(text: str) -> tuple[int, int]:

@@ -1,19 +1,16 @@
 """The gRPC service: `CacheServer` answers for a cache, `Client` and `AsyncClient` ask.
 
-On what `radixkv.rpc` has for every server. The server: `handlers/`, `leases.py`, `answers.py` (of
-requests that are repeated), `watching.py`. The client: `calls.py`, `lease_calls.py`,
-`admin_calls.py` (what can be asked), `methods.py`, `coalesce.py`, `lease.py`, `watch.py`. Both:
-`event_codec.py`.
+Both stand on what `radixkv.rpc` has for every server; `event_codec.py` is for both.
 """
 
 from radixkv.rpc.codec import Prompt
 from radixkv.rpc.tls import Tls
-from radixkv.service.calls import Match, MatchReply, ServerInfo, ServerStats
-from radixkv.service.client import AsyncClient, Client
-from radixkv.service.lease import AsyncLease, Lease
-from radixkv.service.lease_calls import Allocated, Insert, Inserted, LeaseInfo, LeasePage
-from radixkv.service.server import CacheServer
-from radixkv.service.watch import AsyncWatch, Watch
+from radixkv.service.client.calls import Match, MatchReply, ServerInfo, ServerStats
+from radixkv.service.client.clients import AsyncClient, Client
+from radixkv.service.client.lease import AsyncLease, Lease
+from radixkv.service.client.lease_calls import Allocated, Insert, Inserted, LeaseInfo, LeasePage
+from radixkv.service.client.watch import AsyncWatch, Watch
+from radixkv.service.server.cache_server import CacheServer
 
 __all__ = [
     "Allocated",

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, errors
-from radixkv.service import AsyncClient, Client, calls
+from radixkv.service import AsyncClient, Client
+from radixkv.service.client import calls
 from tests.service.helpers import hold
 
 

@@ -181,7 +181,7 @@ def test_leases_are_their_owners_own(connected):
 
 def test_request_ids_of_others_are_others(connected, server):
     """Nobody reads somebody else's answer by guessing its id."""
-    from radixkv.service import lease_calls
+    from radixkv.service.client import lease_calls
 
     one, other = connected("data-token"), connected("other-data-token")
     call = lease_calls.grant(60)

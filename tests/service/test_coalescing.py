@@ -9,7 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.service import AsyncClient, CacheServer, Client, calls, coalesce
+from radixkv.service import AsyncClient, CacheServer, Client
+from radixkv.service.client import calls, coalesce
 from tests.service.helpers import SlowCache, hold
 
 

@@ -35,7 +35,7 @@ def quiet(server):
 
 def grant(client, ttl_s=60.0, **fields):
     """A lease that nobody renews."""
-    from radixkv.service import lease_calls
+    from radixkv.service.client import lease_calls
 
     return client._make(lease_calls.grant(ttl_s, **fields))
 
@@ -86,7 +86,7 @@ def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cach
     with quiet.lease(60, pool_id="p") as lease:
         slots = lease.allocate(3).slots
         lease.insert(Insert([1, 2, 3], slots))
-    from radixkv.service import lease_calls
+    from radixkv.service.client import lease_calls
 
     ref = lease_calls.LeaseRef(info.id, info.epoch)
     quiet._make(lease_calls.pin(ref, [1, 2, 3], leave_last_token=False))
@@ -115,7 +115,7 @@ def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cach
 
 def test_leases_end_although_nobody_calls(cache, quiet, clock):
     lease = grant(quiet, 10, pool_id="p")
-    from radixkv.service import lease_calls
+    from radixkv.service.client import lease_calls
 
     quiet._make(lease_calls.allocate(lease_calls.LeaseRef(lease.id, lease.epoch), 4))
     clock.go(11)
@@ -267,7 +267,7 @@ def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
     from radixkv.rpc.call import Call
     from radixkv.rpc.rpcs import GRANT_LEASE
-    from radixkv.service.handlers import LeaseHandlers
+    from radixkv.service.server.handlers import LeaseHandlers
 
     handlers, call = LeaseHandlers(server._desk), Call(GRANT_LEASE)
     for _ in range(10_000 - 2):
@@ -281,8 +281,8 @@ def test_ten_thousand_leases(server, quiet, clock):
 
 
 def test_more_leases_and_pins_than_the_server_takes(quiet, monkeypatch):
-    monkeypatch.setattr("radixkv.service.leases.MAX_LEASES", 2)
-    monkeypatch.setattr("radixkv.service.leases.MAX_PINS", 3)
+    monkeypatch.setattr("radixkv.service.server.leases.MAX_LEASES", 2)
+    monkeypatch.setattr("radixkv.service.server.leases.MAX_PINS", 3)
     lease = quiet.lease(60)
     grant(quiet)
     with pytest.raises(errors.OverloadedError, match="2 leases") as caught:

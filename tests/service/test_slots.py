@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.service import CacheServer, Insert, Prompt, lease_calls
+from radixkv.service import CacheServer, Insert, Prompt
+from radixkv.service.client import lease_calls
 from radixkv.v1 import prefix_cache_pb2 as pb
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import TokenSequence

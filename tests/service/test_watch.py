@@ -141,7 +141,7 @@ def test_content_is_told_as_what_no_token_equals(cache, mirror):
 
 
 def test_a_quiet_watcher_hears_that_nothing_happened(cache, client, monkeypatch):
-    monkeypatch.setattr("radixkv.service.watching.PROGRESS_S", 0.02)
+    monkeypatch.setattr("radixkv.service.server.watching.PROGRESS_S", 0.02)
     with client.watch() as watch:
         first = next(watch)
         assert [next(watch)[:3] for _ in range(3)] == [(first.epoch, 0, ())] * 3

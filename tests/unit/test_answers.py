@@ -5,8 +5,8 @@ import uuid
 import pytest
 
 from radixkv.errors import InvalidArgumentError, RequestIdReusedError
-from radixkv.service import answers
-from radixkv.service.answers import Answers
+from radixkv.service.server import answers
+from radixkv.service.server.answers import Answers
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
 from tests.service.helpers import Clock
 

@@ -25,9 +25,9 @@ from radixkv.errors import (
 )
 from radixkv.rpc import codec
 from radixkv.rpc.limits import LEASE_MARGIN_S
-from radixkv.service import lease_calls
-from radixkv.service.lease_calls import LeaseInfo, LeaseRef
-from radixkv.service.methods import awaited_under, blocking_under
+from radixkv.service.client import lease_calls
+from radixkv.service.client.lease_calls import LeaseInfo, LeaseRef
+from radixkv.service.client.methods import awaited_under, blocking_under
 from radixkv.v1.lease_pb2 import KeepLeaseAliveRequest, KeepLeaseAliveResponse
 
 _RENEWALS_A_TTL = 3

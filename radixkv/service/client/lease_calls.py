@@ -8,7 +8,7 @@ from typing import NamedTuple, TypeAlias
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, rpcs
 from radixkv.rpc.codec import Prompt
-from radixkv.service.calls import Call, MatchReply, Prompts, match, new_request_id
+from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
 from radixkv.tree.tokens import Int32Array
@@ -97,36 +97,38 @@ Inserts: TypeAlias = Insert | Sequence[Insert]
 
 def grant(
     ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
-) -> Call[LeaseInfo]:
+) -> ClientCall[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
         ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
     )
-    return Call(
+    return ClientCall(
         rpcs.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
 
 
-def lease_info(lease_id: int, *, timeout_s: float | None = None) -> Call[LeaseInfo]:
+def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[LeaseInfo]:
     """One lease."""
     request = GetLeaseRequest(lease_id=lease_id)
-    return Call(rpcs.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch))
+    return ClientCall(
+        rpcs.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+    )
 
 
 def leases(
     page_token: str = "", page_size: int = 1000, *, timeout_s: float | None = None
-) -> Call[LeasePage]:
+) -> ClientCall[LeasePage]:
     """One page of leases: the caller's own, or all with the admin role."""
     request = lease_pb2.ListLeasesRequest(page_size=page_size, page_token=page_token)
-    return Call(rpcs.LIST_LEASES, request, timeout_s, _read_page)
+    return ClientCall(rpcs.LIST_LEASES, request, timeout_s, _read_page)
 
 
 def revoke_lease(
     lease_id: int, epoch: int, *, timeout_s: float | None = None
-) -> Call[tuple[int, int]]:
+) -> ClientCall[tuple[int, int]]:
     """End a lease; how many pins and slots it held."""
     request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
-    return Call(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
+    return ClientCall(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
 
 
 # ---- under a lease ----
@@ -140,7 +142,7 @@ def pin(
     want_slots: bool = True,
     leave_last_token: bool = True,
     timeout_s: float | None = None,
-) -> Call[MatchReply]:
+) -> ClientCall[MatchReply]:
     """`Client.match`, with a pin on each match: nothing evicts it until it is released.
 
     By default with the slots, and at most all but the last token of each prompt, which is left to
@@ -159,15 +161,15 @@ def pin(
     return call
 
 
-def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> Call[Allocated]:
+def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> ClientCall[Allocated]:
     """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
     request = AllocateSlotsRequest(
         num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
     )
-    return Call(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    return ClientCall(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
 
 
-def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> Call[None]:
+def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
     """Give back slots that were allocated and that the cache did not take, in whole pages."""
     request = FreeSlotsRequest(
         slots=codec.pack(as_slots(slots)),
@@ -175,7 +177,7 @@ def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) ->
         expected_epoch=lease.epoch,
         request_id=new_request_id(),
     )
-    return Call(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
+    return ClientCall(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
 
 
 def insert(
@@ -184,7 +186,7 @@ def insert(
     namespace: Namespace | None = None,
     *,
     timeout_s: float | None = None,
-) -> Call[list[Inserted]]:
+) -> ClientCall[list[Inserted]]:
     """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
     batch = [inserts] if isinstance(inserts, Insert) else list(inserts)
     codec.check_batch(len(batch), "inserts")
@@ -195,15 +197,15 @@ def insert(
         expected_epoch=lease.epoch,
         request_id=new_request_id(),
     )
-    return Call(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    return ClientCall(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
 
 
 def release(
     lease: LeaseRef, pin_ids: Sequence[int], *, timeout_s: float | None = None
-) -> Call[int]:
+) -> ClientCall[int]:
     """Drop pins; how many were still held."""
     request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
-    return Call(rpcs.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+    return ClientCall(rpcs.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
 
 
 def _write_insert(item: Insert, name: str) -> PrefixInsert:

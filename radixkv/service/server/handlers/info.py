@@ -7,7 +7,7 @@ import radixkv
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
-from radixkv.service.handlers.desk import Desk
+from radixkv.service.server.handlers.desk import Desk
 from radixkv.tree import Namespace
 from radixkv.v1.info_pb2 import GetServerInfoResponse, GetStatsRequest, GetStatsResponse
 

@@ -20,7 +20,7 @@ from radixkv.errors import (
     ServiceError,
 )
 from radixkv.rpc.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
-from radixkv.service.calls import Answer, Call, MatchReply
+from radixkv.service.client.calls import Answer, ClientCall, MatchReply
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 
 _MOST_BYTES = 4 << 20
@@ -30,7 +30,7 @@ _INTERRUPTED = "the call was interrupted"
 _Outcome = MatchReply | RadixKVError
 
 
-def can_join(call: Call[Any]) -> bool:
+def can_join(call: ClientCall[Any]) -> bool:
     """Whether it is the match of one prompt, under no lease."""
     request = call.request
     return (
@@ -38,18 +38,18 @@ def can_join(call: Call[Any]) -> bool:
     )
 
 
-def waiting(call: Call[Answer], timeout_s: float | None) -> Call[Answer]:
+def waiting(call: ClientCall[Answer], timeout_s: float | None) -> ClientCall[Answer]:
     """The call as it may wait: with tokens of its own, whatever becomes of the caller's array."""
     own = [(head, bytes(tokens)) for head, tokens in call.prompts]
     return replace(call, timeout_s=timeout_s, prompts=own)
 
 
-def _kind(call: Call[MatchReply]) -> Hashable:
+def _kind(call: ClientCall[MatchReply]) -> Hashable:
     """What must be equal for two matches to go together."""
     return call.request.SerializeToString()
 
 
-def _join(calls: Sequence[Call[MatchReply]]) -> Call[MatchReply]:
+def _join(calls: Sequence[ClientCall[MatchReply]]) -> ClientCall[MatchReply]:
     """One call for all of them."""
     prompts = [prompt for call in calls for prompt in call.prompts]
     timeouts = [call.timeout_s for call in calls]
@@ -68,7 +68,7 @@ class _Waiting:
     batch.
     """
 
-    def __init__(self, call: Call[MatchReply]) -> None:
+    def __init__(self, call: ClientCall[MatchReply]) -> None:
         self.call = call
         self.timeout_s = call.timeout_s or DATA_DEADLINE_S
         self.ends_at = time.monotonic() + self.timeout_s
@@ -81,7 +81,7 @@ class _Waiting:
 class _Awaiting:
     """One caller of an event loop."""
 
-    def __init__(self, call: Call[MatchReply]) -> None:
+    def __init__(self, call: ClientCall[MatchReply]) -> None:
         self.call = call
         self.future: asyncio.Future[MatchReply] = asyncio.get_running_loop().create_future()
 
@@ -140,12 +140,12 @@ class _Queue(Generic[Caller]):
 class Coalescer:
     """For a blocking client. make: makes a call and gives its answer. Thread-safe."""
 
-    def __init__(self, make: Callable[[Call[Any]], Any]) -> None:
+    def __init__(self, make: Callable[[ClientCall[Any]], Any]) -> None:
         self._make = make
         self._queue: _Queue[_Waiting] = _Queue()
         self._lock = threading.Lock()
 
-    def match(self, call: Call[MatchReply]) -> MatchReply:
+    def match(self, call: ClientCall[MatchReply]) -> MatchReply:
         """The call's answer, or its error raised."""
         me = _Waiting(call)
         with self._lock:
@@ -207,7 +207,7 @@ class Coalescer:
                 leader.batch = batch
                 leader.woken.set()
 
-    def _make_all(self, calls: list[Call[MatchReply]], ends_at: float) -> list[_Outcome]:
+    def _make_all(self, calls: list[ClientCall[MatchReply]], ends_at: float) -> list[_Outcome]:
         call = replace(_join(calls), timeout_s=max(ends_at - time.monotonic(), _LEAST_S))
         try:
             return list(_split(self._make(call)))
@@ -220,12 +220,12 @@ class Coalescer:
 class AsyncCoalescer:
     """For an async client. make: makes a call; its answer is awaited."""
 
-    def __init__(self, make: Callable[[Call[Any]], Awaitable[Any]]) -> None:
+    def __init__(self, make: Callable[[ClientCall[Any]], Awaitable[Any]]) -> None:
         self._make = make
         self._queue: _Queue[_Awaiting] = _Queue()
         self._leading: set[asyncio.Task[None]] = set()
 
-    async def match(self, call: Call[MatchReply]) -> MatchReply:
+    async def match(self, call: ClientCall[MatchReply]) -> MatchReply:
         """The call's answer, or its error raised."""
         me = _Awaiting(call)
         if not self._queue.add(me):
@@ -253,7 +253,7 @@ class AsyncCoalescer:
                     caller.end(ServiceError(_INTERRUPTED))
                 batch = self._queue.next_batch(kind)
 
-    async def _make_all(self, calls: list[Call[MatchReply]]) -> list[_Outcome]:
+    async def _make_all(self, calls: list[ClientCall[MatchReply]]) -> list[_Outcome]:
         try:
             return list(_split(await self._make(_join(calls))))
         except RadixKVError as error:
@@ -262,6 +262,6 @@ class AsyncCoalescer:
         return [outcome for call in calls for outcome in await self._make_all([call])]
 
 
-def _is_of_one(error: RadixKVError, calls: Sequence[Call[MatchReply]]) -> bool:
+def _is_of_one(error: RadixKVError, calls: Sequence[ClientCall[MatchReply]]) -> bool:
     """Whether one of several prompts is to blame, so that each is to be asked alone."""
     return isinstance(error, InvalidArgumentError) and len(calls) > 1

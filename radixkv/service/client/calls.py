@@ -26,7 +26,7 @@ Prompts: TypeAlias = "TokenIds | Prompt | Sequence[TokenIds | Prompt]"
 
 
 @dataclass(frozen=True, slots=True)
-class Call(Generic[Answer]):
+class ClientCall(Generic[Answer]):
     """A request on its way, and how to read the answer.
 
     prompts: fields that come after those of `request`, read from the caller's arrays by `encode`.
@@ -120,7 +120,7 @@ def match(
     leave_last_token: bool = False,
     expected_epoch: int = 0,
     timeout_s: float | None = None,
-) -> Call[MatchReply]:
+) -> ClientCall[MatchReply]:
     """How much is cached of one prompt, or of each of up to `max_batch_sequences` in one call.
 
     A prompt is a list, array, bytes (little-endian int32) or NumPy array of token ids, or a
@@ -137,24 +137,24 @@ def match(
         probe=probe,
     )
     read = partial(_read_matches, want_slots=want_slots)
-    return Call(MATCH_PREFIX, request, timeout_s, read, _encode_prompts(prompts))
+    return ClientCall(MATCH_PREFIX, request, timeout_s, read, _encode_prompts(prompts))
 
 
-def server_info(*, timeout_s: float | None = None) -> Call[ServerInfo]:
+def server_info(*, timeout_s: float | None = None) -> ClientCall[ServerInfo]:
     """Limits and identity of the server."""
-    return Call(GET_SERVER_INFO, GetServerInfoRequest(), timeout_s, _read_server_info)
+    return ClientCall(GET_SERVER_INFO, GetServerInfoRequest(), timeout_s, _read_server_info)
 
 
 def stats(
     namespace: Namespace | None = None, *, timeout_s: float | None = None
-) -> Call[ServerStats]:
+) -> ClientCall[ServerStats]:
     """Sizes and counters of the cache at one revision.
 
     namespace: what is resident of it alone (sizes, nodes and pins; the rest is 0).
     """
     message = codec.write_namespace(namespace) if namespace is not None else None
     request = GET_STATS.request(namespace=message)
-    return Call(GET_STATS, request, timeout_s, _read_stats)
+    return ClientCall(GET_STATS, request, timeout_s, _read_stats)
 
 
 def new_request_id() -> str:

@@ -13,8 +13,8 @@ from radixkv.pin import Insert, Inserted
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
-from radixkv.service.handlers.desk import Desk
-from radixkv.service.leases import Lease
+from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.leases import LeaseRecord
 from radixkv.tree import as_slots
 from radixkv.tree.tokens import EMPTY, Int32Array
 from radixkv.v1.prefix_cache_pb2 import (
@@ -102,7 +102,7 @@ class SlotHandlers:
         ]
         return InsertPrefixResponse(header=desk.header(), results=results)
 
-    def _read_insert(self, lease: Lease, message: PrefixInsert, name: str) -> Insert:
+    def _read_insert(self, lease: LeaseRecord, message: PrefixInsert, name: str) -> Insert:
         if message.pin_action == PinAction.PIN_ACTION_UNSPECIFIED:
             raise InvalidArgumentError(
                 f"{name}.pin_action is missing; it takes RELEASE or MOVE",
@@ -123,7 +123,7 @@ class SlotHandlers:
         keep = message.pin_action == PinAction.PIN_ACTION_MOVE
         return Insert(key.token_ids, slots, key.content, pin, keep)
 
-    def _finish(self, lease: Lease, message: PrefixInsert, done: Inserted) -> PrefixInserted:
+    def _finish(self, lease: LeaseRecord, message: PrefixInsert, done: Inserted) -> PrefixInserted:
         """The pin that was moved keeps its id."""
         pin_id = message.pin_id
         if pin_id and done.pin is not None:

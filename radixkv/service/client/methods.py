@@ -1,4 +1,4 @@
-"""Calls as methods: a function that builds a `Call` becomes a method that makes it."""
+"""Calls as methods: a function that builds a `ClientCall` becomes a method that makes it."""
 
 import functools
 import inspect
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.service.calls import Call
+from radixkv.service.client.calls import ClientCall
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -16,13 +16,13 @@ First = TypeVar("First")
 class Maker(Protocol):
     """Makes calls, and waits for their answers."""
 
-    def _make(self, call: Call[T]) -> T: ...
+    def _make(self, call: ClientCall[T]) -> T: ...
 
 
 class AsyncMaker(Protocol):
     """Makes calls; their answers are awaited."""
 
-    async def _make(self, call: Call[T]) -> T: ...
+    async def _make(self, call: ClientCall[T]) -> T: ...
 
 
 def built(build: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -35,7 +35,7 @@ def built(build: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         raise InvalidArgumentError(f"{error}; no message can hold that") from error
 
 
-def blocking(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], T]:
+def blocking(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], T]:
     """`build` as a method that makes the call and returns its answer."""
 
     @functools.wraps(build)
@@ -45,7 +45,7 @@ def blocking(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], T]:
     return _as_method(method, build)
 
 
-def awaited(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
+def awaited(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
     """`build` as a coroutine method that makes the call and returns its answer."""
 
     @functools.wraps(build)
@@ -56,7 +56,7 @@ def awaited(build: Callable[P, Call[T]]) -> Callable[Concatenate[Any, P], Awaita
 
 
 def blocking_under(
-    build: Callable[Concatenate[First, P], Call[T]],
+    build: Callable[Concatenate[First, P], ClientCall[T]],
 ) -> Callable[Concatenate[Any, P], T]:
     """The same for what is built under a lease: its `_use()` comes first."""
 
@@ -69,7 +69,7 @@ def blocking_under(
 
 
 def awaited_under(
-    build: Callable[Concatenate[First, P], Call[T]],
+    build: Callable[Concatenate[First, P], ClientCall[T]],
 ) -> Callable[Concatenate[Any, P], Awaitable[T]]:
     """`blocking_under`, awaited."""
 

@@ -15,12 +15,12 @@ from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
 from radixkv.rpc.unreachable import check_target
-from radixkv.service import admin_calls, calls, lease_calls
-from radixkv.service.calls import Call
-from radixkv.service.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
-from radixkv.service.lease import AsyncLease, Lease, Term, now_s
-from radixkv.service.methods import awaited, blocking, built
-from radixkv.service.watch import AsyncWatch, Watch
+from radixkv.service.client import admin_calls, calls, lease_calls
+from radixkv.service.client.calls import ClientCall
+from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
+from radixkv.service.client.lease import AsyncLease, Lease, Term, now_s
+from radixkv.service.client.methods import awaited, blocking, built
+from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest
 
@@ -59,18 +59,18 @@ class _Connection:
         self._methods: dict[str, Any] = {}
         self._is_closed = False
 
-    def _call(self, call: Call[Any]) -> Any:
+    def _call(self, call: ClientCall[Any]) -> Any:
         """The answer, or what will give it."""
         raise NotImplementedError
 
-    def _start(self, call: Call[Any]) -> Any:
+    def _start(self, call: ClientCall[Any]) -> Any:
         return self._method(call.rpc)(
             call.encode(),
             timeout=self._time_for(call),
             metadata=(*self._metadata, *trace_context()),
         )
 
-    def _time_for(self, call: Call[Any]) -> float | None:
+    def _time_for(self, call: ClientCall[Any]) -> float | None:
         return _checked(call.timeout_s) or self._timeout_s or call.rpc.deadline_s
 
     def _method(self, rpc: Rpc[Any, Any], shape: str = "unary_unary") -> Any:
@@ -165,13 +165,13 @@ class Client(_Connection):
         """
         return Watch(self._open_watch, self.target, namespace, after)
 
-    def _make(self, call: Call[T]) -> T:
+    def _make(self, call: ClientCall[T]) -> T:
         if self._coalescer is not None and can_join(call):
             answer: T = self._coalescer.match(waiting(call, self._time_for(call)))
             return answer
         return self._call(call)
 
-    def _call(self, call: Call[T]) -> T:
+    def _call(self, call: ClientCall[T]) -> T:
         try:
             return call.read(self._start(call))
         except grpc.RpcError as error:
@@ -217,13 +217,13 @@ class AsyncClient(_Connection):
         """See `Client.watch`."""
         return AsyncWatch(self._open_watch, self.target, namespace, after)
 
-    async def _make(self, call: Call[T]) -> T:
+    async def _make(self, call: ClientCall[T]) -> T:
         if self._coalescer is not None and can_join(call):
             answer: T = await self._coalescer.match(waiting(call, self._time_for(call)))
             return answer
         return await self._call(call)
 
-    async def _call(self, call: Call[T]) -> T:
+    async def _call(self, call: ClientCall[T]) -> T:
         try:
             return call.read(await self._start(call))
         except grpc.RpcError as error:

@@ -5,8 +5,8 @@ from itertools import islice
 from radixkv.errors import InvalidArgumentError
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
-from radixkv.service.handlers.desk import Desk
-from radixkv.service.leases import Lease
+from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.leases import LeaseRecord
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import (
     GetLeaseRequest,
@@ -91,7 +91,7 @@ class LeaseHandlers:
                 next_page_token=str(page[size - 1].id) if len(page) > size else "",
             )
 
-    def _message(self, lease: Lease) -> lease_pb2.Lease:
+    def _message(self, lease: LeaseRecord) -> lease_pb2.Lease:
         return lease_pb2.Lease(
             lease_id=lease.id,
             ttl=codec.write_seconds(lease.ttl_s),

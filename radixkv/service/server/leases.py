@@ -34,7 +34,7 @@ from radixkv.rpc.limits import (
 
 
 @dataclass(slots=True, eq=False)
-class Lease:
+class LeaseRecord:
     """One lease. owner: the name of the token that it was granted to.
 
     borrower: its number in `Loans`, once it borrowed slots.
@@ -98,7 +98,7 @@ class Leases:
 
     # ---- leases ----
 
-    def grant(self, caller: Principal, ttl_s: float, holder: str, pool_id: str) -> Lease:
+    def grant(self, caller: Principal, ttl_s: float, holder: str, pool_id: str) -> LeaseRecord:
         """A new lease. Raises LeaseTtlError, InvalidArgumentError, OverloadedError."""
         if not MIN_LEASE_TTL_S <= ttl_s <= MAX_LEASE_TTL_S:
             raise LeaseTtlError(
@@ -118,49 +118,49 @@ class Leases:
             )
         self._name_pool(caller, pool_id)
         ends_at = self._clock() + ttl_s
-        lease = Lease(_new_id(), ttl_s, ends_at, caller.name, holder, pool_id)
+        lease = LeaseRecord(_new_id(), ttl_s, ends_at, caller.name, holder, pool_id)
         self._leases[lease.id] = lease
         self._deadlines.add((ends_at, lease.id))
         return lease
 
-    def get(self, lease_id: int, caller: Principal) -> Lease:
+    def get(self, lease_id: int, caller: Principal) -> LeaseRecord:
         """The caller's lease of that id. Raises LeaseNotFoundError, for another's too."""
         if not self.has(lease_id, caller):
             raise LeaseNotFoundError(
                 f"there is no lease {lease_id}: it ended, or never was", lease=lease_id
             )
-        lease: Lease = self._leases[lease_id]
+        lease: LeaseRecord = self._leases[lease_id]
         return lease
 
     def has(self, lease_id: int, caller: Principal = ANYONE) -> bool:
         """Whether the caller has a lease of that id."""
-        lease: Lease | None = self._leases.get(lease_id)
+        lease: LeaseRecord | None = self._leases.get(lease_id)
         return lease is not None and _may_see(caller, lease)
 
-    def renew(self, lease: Lease) -> None:
+    def renew(self, lease: LeaseRecord) -> None:
         """Its time begins again."""
         self._deadlines.discard((lease.ends_at, lease.id))
         lease.ends_at = self._clock() + lease.ttl_s
         self._deadlines.add((lease.ends_at, lease.id))
 
-    def revoke(self, lease: Lease) -> tuple[int, int]:
+    def revoke(self, lease: LeaseRecord) -> tuple[int, int]:
         """End it now; how many pins and slots it held. What it held sits out its grace, too."""
         held = len(lease.pins), self.num_slots(lease)
         self._end(lease)
         return held
 
-    def after(self, lease_id: int, caller: Principal) -> Iterator[Lease]:
+    def after(self, lease_id: int, caller: Principal) -> Iterator[LeaseRecord]:
         """The caller's leases with a higher id, in order."""
         for found in self._leases.irange(minimum=lease_id, inclusive=(False, True)):
             lease = self._leases[found]
             if _may_see(caller, lease):
                 yield lease
 
-    def remaining_s(self, lease: Lease) -> float:
+    def remaining_s(self, lease: LeaseRecord) -> float:
         """Seconds that it has left."""
         return max(0.0, lease.ends_at - self._clock())
 
-    def num_slots(self, lease: Lease) -> int:
+    def num_slots(self, lease: LeaseRecord) -> int:
         """Slots on loan to it. Cost: O(num_slots) if it ever borrowed any."""
         if lease.borrower is None:
             return 0
@@ -175,20 +175,20 @@ class Leases:
                 f"{self.num_pins} pins are held; the server takes {MAX_PINS}", retry_after_s=1.0
             )
 
-    def add_pin(self, lease: Lease, pin: Pin) -> int:
+    def add_pin(self, lease: LeaseRecord, pin: Pin) -> int:
         """The id of a pin, which the lease holds from now on."""
         pin_id = _new_id()
         lease.pins[pin_id] = pin
         self.num_pins += 1
         return pin_id
 
-    def pin(self, lease: Lease, pin_id: int) -> Pin:
+    def pin(self, lease: LeaseRecord, pin_id: int) -> Pin:
         """The pin of that id. Raises PinNotFoundError."""
         if pin_id not in lease.pins:
             raise PinNotFoundError(f"the lease holds no pin {pin_id}", pin=pin_id)
         return lease.pins[pin_id]
 
-    def drop_pin(self, lease: Lease, pin_id: int) -> bool:
+    def drop_pin(self, lease: LeaseRecord, pin_id: int) -> bool:
         """Forget a pin; whether the lease held it."""
         pin = lease.pins.pop(pin_id, None)
         if pin is None:
@@ -197,7 +197,7 @@ class Leases:
         self._loans.unpin(pin)
         return True
 
-    def borrower(self, lease: Lease) -> int:
+    def borrower(self, lease: LeaseRecord) -> int:
         """Its number in `Loans`. Raises InvalidArgumentError for a lease without a pool."""
         if not lease.pool_id:
             raise InvalidArgumentError(
@@ -226,7 +226,7 @@ class Leases:
             self._loans.free_aside(aside)
         self._aside = deque(entry for entry in self._aside if entry[1] == pool_id)
 
-    def _end(self, lease: Lease) -> None:
+    def _end(self, lease: LeaseRecord) -> None:
         self._remove(lease)
         is_pool_gone = lease.pool_id and not any(other.pool_id for other in self._leases.values())
         if is_pool_gone and not self._owns_pool:
@@ -244,7 +244,7 @@ class Leases:
         if not self._owns_pool:
             self.pool_id = ""
 
-    def _remove(self, lease: Lease) -> None:
+    def _remove(self, lease: LeaseRecord) -> None:
         del self._leases[lease.id]
         self._deadlines.discard((lease.ends_at, lease.id))
         self.num_pins -= len(lease.pins)
@@ -253,7 +253,7 @@ class Leases:
             self._aside.append((self._clock() + self._grace_s, lease.pool_id, aside))
 
 
-def _may_see(caller: Principal, lease: Lease) -> bool:
+def _may_see(caller: Principal, lease: LeaseRecord) -> bool:
     return lease.owner == caller.name or caller.role == "admin"
 
 

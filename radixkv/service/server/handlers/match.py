@@ -7,7 +7,7 @@ from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.codec import Key
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
-from radixkv.service.handlers.desk import Desk
+from radixkv.service.server.handlers.desk import Desk
 from radixkv.tree import Namespace
 from radixkv.v1.prefix_cache_pb2 import (
     MatchPrefixRequest,

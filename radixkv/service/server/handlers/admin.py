@@ -7,7 +7,7 @@ from typing import Any
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.service.event_codec import PIECE_BYTES
-from radixkv.service.handlers.desk import Desk
+from radixkv.service.server.handlers.desk import Desk
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (
     CheckIntegrityResponse,

@@ -14,7 +14,7 @@ from radixkv.rpc.address import is_local
 from radixkv.rpc.front import Front
 from radixkv.rpc.limits import DEFAULT_ADDRESS, LEASE_GRACE_S
 from radixkv.rpc.server import Server, ServerOptions
-from radixkv.service.handlers import (
+from radixkv.service.server.handlers import (
     AdminHandlers,
     Desk,
     InfoHandlers,
@@ -22,9 +22,9 @@ from radixkv.service.handlers import (
     MatchHandlers,
     SlotHandlers,
 )
-from radixkv.service.leases import Leases
-from radixkv.service.tenants import TenantFigures
-from radixkv.service.watching import Watches
+from radixkv.service.server.leases import Leases
+from radixkv.service.server.tenants import TenantFigures
+from radixkv.service.server.watching import Watches
 
 _LOOK_EVERY_S = 0.1
 # How much larger the cache would be, by the words in the names of figures.

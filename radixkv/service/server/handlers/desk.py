@@ -7,8 +7,8 @@ from typing import Any
 from radixkv.cache import PrefixCache
 from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
 from radixkv.rpc.call import Call
-from radixkv.service.answers import Answers, Response
-from radixkv.service.leases import Lease, Leases
+from radixkv.service.server.answers import Answers, Response
+from radixkv.service.server.leases import LeaseRecord, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
 
 _MOST_TOLD = 10
@@ -47,7 +47,7 @@ class Desk:
         with self.turn():
             return self._answers.once(call.caller.name, request, lambda: make(request, call))
 
-    def held_lease(self, request: Any, call: Call) -> Lease:
+    def held_lease(self, request: Any, call: Call) -> LeaseRecord:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""
         if not request.expected_epoch:
             raise InvalidArgumentError(

@@ -23,8 +23,8 @@ from radixkv.errors import (
 from radixkv.events import Update
 from radixkv.rpc import codec
 from radixkv.rpc.status import to_error
+from radixkv.service.client.methods import built
 from radixkv.service.event_codec import UpdateReader
-from radixkv.service.methods import built
 from radixkv.tree import Namespace
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 
