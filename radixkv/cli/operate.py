@@ -32,7 +32,7 @@ def clear(
     if as_json:
         print_json({"epoch": epoch})
     else:
-        console().print(f"cleared; epoch {epoch:016x} begins")
+        console().print(f"cleared; epoch {epoch} begins")
 
 
 def check(target: Target = None, as_json: Json = False) -> None:

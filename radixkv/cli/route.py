@@ -29,7 +29,19 @@ def route(
     load_window: Annotated[
         float,
         typer.Option(min=0.1, help="Seconds that a pick counts as load unless it is finished."),
-    ] = 10.0,
+    ] = 60.0,
+    silent_after: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds of silence after which its prefixes count less."),
+    ] = 20.0,
+    gone_after: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds of silence after which others are picked."),
+    ] = 60.0,
+    probe_every: Annotated[
+        float,
+        typer.Option(min=0.1, help="Seconds between questions how far a server is ahead."),
+    ] = 1.0,
     flags: ServerFlags,
     as_json: Json = False,
 ) -> None:
@@ -48,7 +60,14 @@ def route(
 
     keep_freed_memory()
     with ExitStack() as stack:
-        router = stack.enter_context(Router(policy, load_window_s=load_window))
+        router = Router(
+            policy,
+            load_window_s=load_window,
+            silent_after_s=silent_after,
+            gone_after_s=gone_after,
+            probe_every_s=probe_every,
+        )
+        stack.enter_context(router)
         address = flags.listen or DEFAULT_ROUTER_ADDRESS
         server = RouterServer(router, address, **flags.options())
         wait = stack.enter_context(signalled())

@@ -42,7 +42,7 @@ class ServerFlags:
         Path | None,
         typer.Option(
             help="Take only calls with a bearer token of this TOML file, whose entries are "
-            r"\[[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
+            r"\[\[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
         ),
     ] = None
     metrics: Annotated[str | None, typer.Option(help="host:port where Prometheus may ask.")] = None

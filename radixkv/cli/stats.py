@@ -77,7 +77,7 @@ def _table(info: "ServerInfo", now: "ServerStats") -> Table:
             ("of those cached", now.hit_tokens),
             ("hit rate", "-" if rate is None else f"{rate:.1%}"),
             ("evicted", now.evicted_tokens),
-            ("epoch", f"{now.epoch:016x}"),
+            ("epoch", str(now.epoch)),
             ("revision", now.revision),
         ],
     )

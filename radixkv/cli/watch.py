@@ -99,7 +99,7 @@ def _values(update: "Update", event: "Event") -> dict[str, Any]:
 def _line(update: "Update", event: "Event", tokens: int) -> str:
     values = _values(update, event)
     if values["event"] == "cleared":
-        return f"[yellow]{event.revision:>8}  cleared; epoch {update.epoch:016x} begins[/]"
+        return f"[yellow]{event.revision:>8}  cleared; epoch {update.epoch} begins[/]"
     if values["event"] == "trimmed":
         what = f"keeps {values['keep']}" if values["keep"] else "is gone"
         return f"[red]{event.revision:>8}  run {values['run']} {what}[/]"

@@ -66,8 +66,8 @@ class Loads(Generic[P]):
         self._place = {worker: at for at, worker in enumerate(workers)}
         self._open = {id: one for id, one in self._open.items() if one[0].worker in self._place}
 
-    def advance(self, now: float) -> list[P]:
-        """Let work fade, and end the picks that are overdue: those."""
+    def advance(self, now: float) -> None:
+        """Let work fade, and end the picks that are overdue."""
         step = int(now / self._step_s)
         if step != self._step:
             self.work *= 0.5 ** ((step - self._step) / _STEPS)
@@ -81,7 +81,6 @@ class Loads(Generic[P]):
             overdue.append(pick)
         for pick in overdue:
             self.remove(pick)
-        return overdue
 
     def add(self, pick: P, cost: float, now: float) -> None:
         """The pick's worker has `cost` more to do."""

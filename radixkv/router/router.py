@@ -71,7 +71,7 @@ class Router:
     each such time.
     probe_every_s: so often each worker that has a client is asked where it is, which shows how far
     its watch lags.
-    parity: of ended picks (a sample), how many workers have cached the prompt's beginning. Where
+    parity: of finished picks (a sample), how many workers have cached the prompt's beginning. Where
     many have not, what is asked about is not what the engines make of the same text.
 
     >>> from radixkv import PrefixCache
@@ -156,13 +156,13 @@ class Router:
         computed = self.index.apply(worker, update)
         if computed:
             with self.lock:
-                self._advance(self._clock())
+                self._loads.advance(self._clock())
                 self._loads.computed(worker, computed)
 
     def workers(self) -> list[WorkerStatus]:
         """All workers, by name."""
         with self.lock:
-            self._advance(self._clock())
+            self._loads.advance(self._clock())
             return [self._status(worker) for worker in sorted(self.index.workers)]
 
     def _status(self, worker: str) -> WorkerStatus:
@@ -218,7 +218,7 @@ class Router:
         with self.lock:
             now = self._clock()
             if now >= self._loads.due_at:
-                self._advance(now)
+                self._loads.advance(now)
             self._trust.refresh(now, self._feeders)
             names, lengths = self.index.lengths(token_ids, namespace, content=content)
             own, weights = self._loads, self._trust.weights
@@ -268,10 +268,6 @@ class Router:
             pick = self._loads.open_pick(pick_id)
             if pick is not None:
                 self.finish(pick)
-
-    def _advance(self, now: float) -> None:
-        for pick in self._loads.advance(now):
-            self.parity.check(pick.worker, pick.namespace, pick.beginning)
 
 
 def _size(token_ids: Any) -> int:

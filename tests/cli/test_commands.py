@@ -134,8 +134,8 @@ def test_stats(run, cache, server):
     assert shown["hit_rate"] == stats.hit_tokens / stats.lookup_tokens
     people = run("stats", "--target", server.address)
     assert people.exit_code == 0
-    assert f"{stats.epoch:016x}" in people.stdout
-    assert "core, page size 1\n" in people.stdout, "the title stands on one line"
+    assert str(stats.epoch) in people.stdout
+    assert "core, page size 1" in people.stdout.splitlines()[0], "the title stands on one line"
 
 
 def test_stats_of_a_cache_that_nobody_asked(run, server):

@@ -135,7 +135,7 @@ def test_evict_and_clear(run, cache, server):
     assert json.loads(cleared.stdout) == {"epoch": cache.events.epoch}
     cache.finish(request)
     cleared = run("clear", "--target", server.address)
-    assert f"epoch {cache.events.epoch:016x} begins" in cleared.stdout
+    assert f"epoch {cache.events.epoch} begins" in cleared.stdout
     assert cache.stats().free == 64
 
 
@@ -199,3 +199,8 @@ def test_tenants_that_are_none(run, tmp_path, text):
     done = run("serve", "--tenants", str(file))
     assert done.exit_code == 2
     assert 'no TOML of alias = "salt"' in done.stderr
+
+
+def test_help_shows_what_a_tokens_file_has(run):
+    for command in ("serve", "route"):
+        assert "[[token]]" in run(command, "--help").stdout

@@ -259,6 +259,18 @@ def test_prompts_that_engines_know_show_no_parity_faults(router, workers):
     assert (router.parity.num_checks, router.parity.num_faults) == (3, 0)
 
 
+def test_a_pick_that_nobody_finished_in_time_shows_no_parity_fault(core, clock):
+    """Its prompt may be long and not published yet."""
+    with Router(core=core, clock=clock, load_window_s=10) as router:
+        router.add_worker("a")
+        picks = [router.pick([n, 71, 72]) for n in range(40)]
+        clock.now += 11
+        assert router.workers()[0].load == 0
+        for pick in picks:
+            router.finish(pick)
+        assert router.parity.num_checks == 0
+
+
 # ---- trust ----
 
 
