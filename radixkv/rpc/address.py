@@ -11,6 +11,8 @@ from radixkv.errors import ListenError
 
 def check_address(address: str, *, insecure: bool) -> None:
     """Raises ListenError for an address that is malformed, or not local without `insecure`."""
+    if not address.isprintable():
+        raise _refusal(ascii(address), "it has a character that is not printable")
     if address.startswith("unix:"):
         return
     host, _, port = address.rpartition(":")
@@ -49,10 +51,10 @@ def is_local(address: str) -> bool:
 
 def _listen_unix(server: Any, address: str, credentials: Any) -> str:
     path = Path(address.removeprefix("unix:"))
-    # gRPC unlinks what is there, a socket that another server listens on included.
-    if path.exists() and (not path.is_socket() or _is_answered(path)):
-        raise _refusal(address, "the path is taken")
     try:
+        # gRPC unlinks what is there, a socket that another server listens on included.
+        if path.exists() and (not path.is_socket() or _is_answered(path)):
+            raise _refusal(address, "the path is taken")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise _refusal(address, str(error)) from error
@@ -72,7 +74,10 @@ def _bind(server: Any, address: str, credentials: Any) -> int:
             return int(server.add_secure_port(address, credentials))
         port: int = server.add_insecure_port(address)
     except RuntimeError as error:
-        raise _refusal(address, "it is taken, or not an address of this machine") from error
+        why = "it is taken, or not an address of this machine"
+        if credentials is not None:
+            why += "; or certificate and key are no PEM files that belong together"
+        raise _refusal(address, why) from error
     return port
 
 

@@ -352,3 +352,10 @@ def test_files_that_are_not_there(cache, tmp_path):
         CacheServer(cache, tls=Tls())
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         Client(tls=Tls(ca=tmp_path / "x"))
+
+
+def test_files_that_are_no_pem_are_told(cache, tmp_path):
+    (tmp_path / "bad.pem").write_text("nothing")
+    tls = Tls(tmp_path / "bad.pem", tmp_path / "bad.pem")
+    with pytest.raises(errors.ListenError, match="no PEM files"):
+        CacheServer(cache, "127.0.0.1:0", tls=tls).start()
