@@ -12,6 +12,8 @@ from radixkv.router.mirror import Position
 
 logger = logging.getLogger(__name__)
 
+# So many in a row, and a worker counts as not to be reached.
+_FAILURES, _MISSES = 2, 2
 # Between attempts to reach a worker: twice as long each time.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 
@@ -66,7 +68,8 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
 class Feeder:
     """Hands on one worker's watch, and begins it again where the index has got to.
 
-    num_failures: attempts in a row that brought no word.
+    num_failures: attempts in a row that brought no word. num_misses: questions in a row that found
+    nobody at the worker's address. last_error: of either, until the next word.
     """
 
     def __init__(self, index: PrefixIndex, worker: str, source: Source, apply: Apply) -> None:
@@ -75,7 +78,7 @@ class Feeder:
         self._stream: Stream | None = None
         self._lock = threading.Lock()
         self._was_reached = False
-        self.num_failures = 0
+        self.num_failures = self.num_misses = 0
         self.last_error: str | None = None
         self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
 
@@ -90,6 +93,29 @@ class Feeder:
                 self._stream.close()
         if self._thread.is_alive():
             self._thread.join()
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether the worker is not to be reached, as far as is known."""
+        return self.num_failures >= _FAILURES or self.num_misses >= _MISSES
+
+    def missed(self, error: RadixKVError) -> None:
+        """Nobody was there when the worker was asked; its watch goes on trying, and is silent."""
+        self.num_misses += 1
+        if self._was_reached:
+            self.last_error = str(error)
+            if self.num_misses == _MISSES:
+                logger.warning("worker %s is gone; trying again: %s", self._worker, error)
+
+    def answered(self) -> None:
+        """The worker was asked, and is there."""
+        if not self.num_misses:
+            return
+        if self._was_reached:
+            self.last_error = None
+            if self.num_misses >= _MISSES:
+                logger.warning("worker %s is back", self._worker)
+        self.num_misses = 0
 
     def _run(self) -> None:
         while not self._stopping.is_set():

@@ -47,7 +47,8 @@ class WorkerStatus:
 
     load: of what was picked for it and has not ended. work: tokens that it computed of late, or is
     to compute; see `Router`. trust: what its matches count, 0 to 1.
-    is_here: whether it is known to live. last_error: of its watch, until its next word.
+    is_here: whether it is known to live. last_error: of its watch, or of asking it, until its next
+    word.
     """
 
     view: WorkerView
@@ -137,7 +138,7 @@ class Router:
         """`add_worker`, fed by a client's watch. The client stays open until the worker goes."""
         self.add_worker(worker, watch_of(client, self.index, worker), address=address)
         with self.lock:
-            self._prober.add(worker, client)
+            self._prober.add(worker, client, self._feeders[worker])
 
     def remove_worker(self, worker: str) -> None:
         """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""

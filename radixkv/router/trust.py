@@ -11,8 +11,6 @@ from radixkv.router.index import PrefixIndex, WorkerView
 # What a match counts while a snapshot is missing, or where the watch is known to lag far behind.
 _DOUBTFUL = 0.5
 _LAG_ALLOWED = 100
-# Failures in a row after which a watch counts as not to be had.
-_FAILURES = 2
 # How long what was found out is used again.
 _FRESH_S = 0.1
 
@@ -20,7 +18,8 @@ _FRESH_S = 0.1
 class Failing(Protocol):
     """What follows a worker's watch; see `Feeder`."""
 
-    num_failures: int
+    @property
+    def is_failing(self) -> bool: ...
 
 
 class Trust:
@@ -56,5 +55,5 @@ class Trust:
 
     def is_here(self, view: WorkerView, feeder: Failing | None) -> bool:
         """Whether the worker is known to live."""
-        is_failing = feeder is not None and feeder.num_failures >= _FAILURES
+        is_failing = feeder is not None and feeder.is_failing
         return view.silent_s <= self._gone_after_s and not is_failing

@@ -30,6 +30,9 @@ class Tls:
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client's channel. Raises InvalidArgumentError for files that cannot be read."""
+        if (self.certificate is None) != (self.key is None):
+            # gRPC would end the process.
+            raise InvalidArgumentError("a client shows a certificate and its key, or neither")
         return grpc.ssl_channel_credentials(
             _read(self.ca), _read(self.key), _read(self.certificate)
         )
@@ -44,7 +47,7 @@ class Tls:
     def stamps(self) -> tuple[int, ...]:
         """Changes when a file does."""
         paths = (self.certificate, self.key, self.ca)
-        return tuple(path.stat().st_mtime_ns for path in paths if path is not None)
+        return tuple(Path(path).stat().st_mtime_ns for path in paths if path is not None)
 
 
 class _Reloading:
@@ -79,6 +82,6 @@ class _Reloading:
 
 def _read(path: Path | None) -> bytes | None:
     try:
-        return None if path is None else path.read_bytes()
+        return None if path is None else Path(path).read_bytes()
     except OSError as error:
         raise InvalidArgumentError(f"{path}: {error.strerror}") from error

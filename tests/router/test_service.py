@@ -335,6 +335,33 @@ def test_a_watch_that_lags_is_shown_and_weighed():
         router.close()
 
 
+def test_a_worker_that_is_gone_is_picked_no_more_until_it_is_back(caplog, tmp_path):
+    """Its watch only goes silent, for it tries again by itself."""
+    a, b = Worker("a"), Worker("b")
+    where = f"unix:{tmp_path}/b.sock"
+    with (
+        Router(probe_every_s=0.02) as router,
+        CacheServer(a.cache, "127.0.0.1:0") as here,
+        Client(here.address) as to_a,
+        Client(where) as to_b,
+    ):
+        with CacheServer(b.cache, where):
+            router.follow("a", to_a)
+            router.follow("b", to_b)
+            b.hold([1, 2, 3])
+            until(lambda: is_current(router, a) and is_current(router, b))
+            assert router.pick([1, 2, 3]).worker == "b"
+        until(lambda: not router.workers()[1].is_here)
+        assert "no server answers" in router.workers()[1].last_error
+        until(lambda: router.pick([1, 2, 3]).worker == "a")
+        with CacheServer(b.cache, where):
+            until(lambda: router.workers()[1].is_here)
+            until(lambda: router.pick([1, 2, 3]).worker == "b")
+            assert router.workers()[1].last_error is None
+    said = [r.getMessage() for r in caplog.records if r.name == "radixkv.router.feeding"]
+    assert [line.split(";")[0] for line in said] == ["worker b is gone", "worker b is back"]
+
+
 def test_a_worker_that_cannot_be_asked_is_picked_all_the_same(caplog):
     class Odd(SlowClient):
         def server_info(self, **how):

@@ -359,3 +359,11 @@ def test_files_that_are_no_pem_are_told(cache, tmp_path):
     tls = Tls(tmp_path / "bad.pem", tmp_path / "bad.pem")
     with pytest.raises(errors.ListenError, match="no PEM files"):
         CacheServer(cache, "127.0.0.1:0", tls=tls).start()
+
+
+@pytest.mark.parametrize("half", ["certificate", "key"])
+def test_a_client_shows_a_certificate_and_its_key_or_neither(tmp_path, half):
+    """gRPC would end the process."""
+    (tmp_path / "half.pem").write_text("half")
+    with pytest.raises(errors.InvalidArgumentError, match="a certificate and its key, or neither"):
+        Client("127.0.0.1:1", tls=Tls(**{half: tmp_path / "half.pem"}))
