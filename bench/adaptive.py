@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 from bench.alternatives import ALTERNATIVES
-from bench.report import RESULTS, save
+from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv import PrefixCache, RadixTree
 from radixkv.lab.clairvoyant import clairvoyant_hit_rate
@@ -247,8 +247,9 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--costs", action="store_true", help="only what it costs; writes nothing")
-    parser.add_argument("--out", type=Path, default=RESULTS / "adaptive.json")
+    parser.add_argument("--out", type=Path)
     arguments = parser.parse_args()
+    arguments.out = kept_at("adaptive", parser, arguments, "names")
     if arguments.costs:
         only_costs(arguments.rounds)
     else:

@@ -26,7 +26,7 @@ from rich.console import Console
 from rich.table import Table
 from transformers import DynamicCache, PreTrainedModel
 
-from bench.report import save
+from bench.report import kept_at, save
 from bench.traces import find_traces
 from radixkv.integrations.transformers import (
     Generation,
@@ -288,7 +288,7 @@ def main() -> None:
         "smallest_margin": min(float(each.margins.min()) for each in alone),
         "results": [asdict(result) for result in results],
     }
-    save("equality", report, arguments.out)
+    save("equality", report, kept_at("equality", parser, arguments, "prompts"))
     console.print(f"smallest margin of a token: {report['smallest_margin']:.1e}")
     if lines := problems(results):
         sys.exit("\n".join(lines))

@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench.report import save
+from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv.lab.curve import lru_curve
 from radixkv.lab.paths import find_paths
@@ -187,7 +187,9 @@ def arguments() -> argparse.Namespace:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path, default=None)
-    return parser.parse_args()
+    args = parser.parse_args()
+    args.out = kept_at("lab", parser, args, "names")
+    return args
 
 
 def problems(report: dict[str, Any], checked: list[Checked]) -> list[str]:

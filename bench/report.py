@@ -1,5 +1,6 @@
 """What every benchmark writes: its figures, and what a reader needs to judge them."""
 
+import argparse
 import json
 import os
 import platform
@@ -28,6 +29,21 @@ def machine() -> dict[str, Any]:
         "core": radixkv.RadixTree().core,
         "versions": {name: found for name in PACKAGES if (found := _version(name))},
     }
+
+
+def kept_at(
+    name: str, parser: argparse.ArgumentParser, args: argparse.Namespace, *scope: str
+) -> Path:
+    """Where a run's figures go: `--out`, else bench/results, which takes whole runs alone.
+
+    scope: the options that must be as they are by default; a partial run goes to build/bench.
+    """
+    if args.out is not None:
+        return Path(args.out)
+    # Positional arguments that are left out come as [], although their default is None.
+    given = {option: getattr(args, option) or None for option in scope}
+    is_whole = all(given[option] == (parser.get_default(option) or None) for option in scope)
+    return (RESULTS if is_whole else ROOT / "build" / "bench") / f"{name}.json"
 
 
 def save(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:

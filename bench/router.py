@@ -26,7 +26,7 @@ from rich.table import Table
 from bench.peers import setup
 from bench.peers.contender import resident
 from bench.peers.fleet import Fleet
-from bench.report import save
+from bench.report import kept_at, save
 from radixkv import DEFAULT
 from radixkv.events import Event, Update
 from radixkv.router import Router
@@ -274,7 +274,8 @@ def main() -> None:
     figures = race(Fleet(args.workers, args.tokens), args)
     rows = judged(figures)
     report = [dict(zip(("what", "required", "reached", "enough"), r, strict=True)) for r in rows]
-    path = save("router", {"required": report, **figures}, args.out)
+    out = kept_at("router", parser, args, "workers", "tokens", "prompts", "no_peer")
+    path = save("router", {"required": report, **figures}, out)
     path.with_suffix(".txt").write_text(show(figures, rows))
 
 

@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.fleet_simulation import Case, Simulation, load
-from bench.report import save
+from bench.report import kept_at, save
 from bench.traces import find_traces
 from radixkv.lab.replay import Replay, Setting, replay
 from radixkv.lab.requests import RequestLog, in_order
@@ -215,7 +215,8 @@ def main() -> None:
     if not args.once:
         figures["fairness"] = tried(traces, FAIRNESS)
         figures["frontier"] = tried(traces, FRONTIER)
-    path = save("routing", figures, args.out)
+    out = kept_at("routing", parser, args, "workers", "traces", "policies", "once")
+    path = save("routing", figures, out)
     console.print(table(cases))
     if not args.once:
         console.print(ways_table("elsewhere", figures["fairness"]))

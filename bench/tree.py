@@ -23,7 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers import setup
-from bench.report import RESULTS, save
+from bench.report import kept_at, save
 
 ROOT = Path(__file__).parents[1]
 NATIVE = ("radixkv", "radixkv fused", "radixkv cache")
@@ -232,11 +232,12 @@ def main() -> None:
     samples = race(names, args.work.split(","), args.rounds, args.most_s)
     rows = ratios(samples)
     about["load after"] = os.getloadavg()
-    save("tree", {**about, "ratios": rows, "samples": samples}, args.out)
+    out = kept_at("tree", parser, args, "work", "contenders")
+    save("tree", {**about, "ratios": rows, "samples": samples}, out)
     console = Console(width=None if sys.stdout.isatty() else 200, record=True)
     console.print(f"$ make bench-tree\nload average {_loads(about)} on {os.cpu_count()} CPUs")
     console.print(*tables(samples), ratio_table(rows), sep="\n")
-    console.save_text(str((args.out or RESULTS / "tree.json").with_suffix(".txt")))
+    console.save_text(str(out.with_suffix(".txt")))
 
 
 if __name__ == "__main__":
