@@ -126,7 +126,10 @@ def leases(
 def revoke_lease(
     lease_id: int, epoch: int, *, timeout_s: float | None = None
 ) -> ClientCall[tuple[int, int]]:
-    """End a lease; how many pins and slots it held."""
+    """End a lease; how many pins and slots it held.
+
+    Raises LeaseNotFoundError where it has ended, also by a first attempt whose answer was lost.
+    """
     request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
     return ClientCall(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
 
