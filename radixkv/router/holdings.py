@@ -13,7 +13,7 @@ the nodes up again tells how much of it each holder holds.
 Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python_holdings.py`.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from radixkv.cores import native_module
 from radixkv.router.arrays import IntArray
@@ -30,7 +30,7 @@ class HeldRun(NamedTuple):
     root: int
 
 
-class Holdings:
+class Holdings(Protocol):
     """The contract. Not thread-safe beyond what the interpreter's lock gives: one call at a time.
 
     `store` and `trim` answer False to what cannot be true of a holder's history (an unknown run, a
@@ -42,23 +42,23 @@ class Holdings:
 
     def add_holder(self) -> int:
         """The number of a new holder, which holds nothing. Numbers are small and used again."""
-        raise NotImplementedError
+        ...
 
     def remove_holder(self, holder: int) -> None:
         """Forget all that it holds, and its number. Cost: see `clear`."""
-        raise NotImplementedError
+        ...
 
     def add_root(self) -> int:
         """A new root: prefixes under different roots share nothing."""
-        raise NotImplementedError
+        ...
 
     def remove_root(self, root: int) -> None:
         """Forget a root that is empty."""
-        raise NotImplementedError
+        ...
 
     def is_empty_root(self, root: int) -> bool:
         """Whether nobody holds anything under it."""
-        raise NotImplementedError
+        ...
 
     def store(
         self,
@@ -75,15 +75,15 @@ class Holdings:
         ones name content that nobody outside knows, so no look-up matches from there on.
         Cost: O(n), and O(nodes) between the parent run's end and `parent_offset`.
         """
-        raise NotImplementedError
+        ...
 
     def trim(self, holder: int, run: int, keep: int) -> bool:
         """`holder` keeps the first `keep` tokens of `run`. Cost: O(nodes that it gives up)."""
-        raise NotImplementedError
+        ...
 
     def clear(self, holder: int) -> None:
         """`holder` holds nothing any more. Cost: O(its runs and the nodes they pass)."""
-        raise NotImplementedError
+        ...
 
     def lengths(
         self, token_ids: TokenIds, root: int, holders: IntArray | None = None
@@ -95,29 +95,29 @@ class Holdings:
         Cost: O(len(token_ids)) compares, O(nodes on the path), O(holders).
         Raises InvalidTokensError.
         """
-        raise NotImplementedError
+        ...
 
     def runs(self, holder: int) -> list[HeldRun]:
         """All that a holder holds, parents before what continues them."""
-        raise NotImplementedError
+        ...
 
     def num_tokens(self, holder: int) -> int:
         """Tokens that a holder holds."""
-        raise NotImplementedError
+        ...
 
     @property
     def num_nodes(self) -> int:
         """Nodes, roots apart."""
-        raise NotImplementedError
+        ...
 
     @property
     def total_size(self) -> int:
         """Tokens that anyone holds, each counted once however many hold it."""
-        raise NotImplementedError
+        ...
 
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well."""
-        raise NotImplementedError
+        ...
 
 
 def new_holdings(core: str | None = None) -> Holdings:

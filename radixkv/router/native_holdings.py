@@ -1,11 +1,11 @@
 """The fast core, in C++: see `kernels/router/`."""
 
 from radixkv.kernels._router import Holdings as _Holdings
-from radixkv.router.holdings import HeldRun, Holdings
+from radixkv.router.holdings import HeldRun
 
 
-class NativeHoldings(_Holdings, Holdings):
-    """See `Holdings`."""
+class NativeHoldings(_Holdings):
+    """See `holdings.Holdings`."""
 
     core = "native"
 

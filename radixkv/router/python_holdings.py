@@ -5,7 +5,7 @@ from itertools import count
 import numpy as np
 
 from radixkv.router.arrays import IntArray
-from radixkv.router.holdings import HeldRun, Holdings
+from radixkv.router.holdings import HeldRun
 from radixkv.router.python_nodes import (
     Node,
     Run,
@@ -23,8 +23,8 @@ from radixkv.tree import TokenIds, as_token_ids
 from radixkv.tree.tokens import EMPTY, INT32_MAX, Int32Array
 
 
-class PythonHoldings(Holdings):
-    """See `Holdings`."""
+class PythonHoldings:
+    """See `holdings.Holdings`."""
 
     core = "python"
 
