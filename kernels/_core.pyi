@@ -17,7 +17,7 @@ def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
     id, or for all else."""
 
-def read_packed(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
+def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
     """The ids of each submessage in field `sequences` of a protobuf message, copied from its bytes
     in field `packed`; None unless all have only that, and are token ids."""
 

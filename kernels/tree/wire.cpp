@@ -87,7 +87,7 @@ nb::object read_sequence(Wire sequence, uint64_t packed_tag) {
 
 }  // namespace
 
-nb::object read_packed(nb::bytes message, uint32_t sequences, uint32_t packed) {
+nb::object read_message_ids(nb::bytes message, uint32_t sequences, uint32_t packed) {
     nb::list found;
     Wire wire(message.c_str(), message.size());
     while (!wire.is_empty()) {

@@ -109,7 +109,7 @@ def read_sequences(request: Any, data: bytes) -> list[Key]:
     quarter of the time.
     """
     field = request.SEQUENCES_FIELD_NUMBER
-    found = tokens.read_packed(data, field, types_pb2.TokenSequence.PACKED_FIELD_NUMBER)
+    found = tokens.read_message_ids(data, field, types_pb2.TokenSequence.PACKED_FIELD_NUMBER)
     if found is not None:
         return [Key(token_ids, ()) for token_ids in found]
     return [read_sequence(each, f"sequences[{at}]") for at, each in enumerate(request.sequences)]

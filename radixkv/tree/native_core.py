@@ -2,11 +2,11 @@
 
 from typing import Any
 
-from radixkv.kernels._core import Tree, read_ids, read_packed
+from radixkv.kernels._core import Tree, read_ids, read_message_ids
 from radixkv.tree import tokens
 from radixkv.tree.contract import RadixTree
 
-tokens.read_ids, tokens.read_packed = read_ids, read_packed
+tokens.read_ids, tokens.read_message_ids = read_ids, read_message_ids
 
 
 class NativeRadixTree(Tree, RadixTree):

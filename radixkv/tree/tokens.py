@@ -28,7 +28,7 @@ def _read_nothing(*values: object) -> None:
 # What reads ids faster than NumPy, or answers None; the native core brings both.
 read_ids: Callable[[object], Int32Array | None] = _read_nothing
 # (message, field of its sequences, field of their packed ids) -> the ids of each.
-read_packed: Callable[[bytes, int, int], list[Int32Array] | None] = _read_nothing
+read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None] = _read_nothing
 
 
 def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:

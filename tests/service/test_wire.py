@@ -23,7 +23,7 @@ spans = st.just(()) | st.just([(0, 1, b"image")])
 def plain(sequence):
     """What the native core answers for a message with that sequence alone."""
     message = MatchPrefixRequest(sequences=[sequence]).SerializeToString()
-    return core.read_packed(message, FIELD, PACKED)
+    return core.read_message_ids(message, FIELD, PACKED)
 
 
 @given(ids, spans)
@@ -47,7 +47,7 @@ def test_packed_ids_are_read_from_among_other_fields(prompts, lease_id, request_
     )
     request.namespace.salt = request_id
     data = request.SerializeToString()
-    assert [each.tolist() for each in core.read_packed(data, FIELD, PACKED)] == prompts
+    assert [each.tolist() for each in core.read_message_ids(data, FIELD, PACKED)] == prompts
     assert [key.token_ids.tolist() for key in codec.read_sequences(request, data)] == prompts
 
 
@@ -82,7 +82,7 @@ def test_what_is_read_of_a_damaged_message_is_what_protobuf_reads(prompts, data)
     for _ in range(data.draw(st.integers(1, 3))):
         message[data.draw(st.integers(0, len(message) - 1))] = data.draw(st.integers(0, 255))
     del message[data.draw(st.integers(1, len(message))) :]
-    found = core.read_packed(bytes(message), FIELD, PACKED)
+    found = core.read_message_ids(bytes(message), FIELD, PACKED)
     try:
         request = MatchPrefixRequest.FromString(bytes(message))
     except DecodeError:
@@ -94,5 +94,5 @@ def test_what_is_read_of_a_damaged_message_is_what_protobuf_reads(prompts, data)
 
 @given(st.binary(max_size=60))
 def test_any_bytes_are_read_or_left(message):
-    found = core.read_packed(message, FIELD, PACKED)
+    found = core.read_message_ids(message, FIELD, PACKED)
     assert found is None or all(each.dtype == np.int32 for each in found)

@@ -1,5 +1,6 @@
 """Clients of a radixkv server, blocking and async, over the calls of `calls.py`."""
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable
 from math import inf
 from typing import Any, Self, TypeVar
@@ -27,7 +28,7 @@ from radixkv.v1.watch_pb2 import WatchRequest
 T = TypeVar("T")
 
 
-class _Connection:
+class _Connection(ABC):
     """What both clients know: where they call, and how each RPC is called."""
 
     _grpc: Any
@@ -59,9 +60,9 @@ class _Connection:
         self._methods: dict[str, Any] = {}
         self._is_closed = False
 
+    @abstractmethod
     def _call(self, call: ClientCall[Any]) -> Any:
         """The answer, or what will give it."""
-        raise NotImplementedError
 
     def _start(self, call: ClientCall[Any]) -> Any:
         return self._method(call.rpc)(
