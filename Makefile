@@ -12,7 +12,10 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve proto proto-check native native-asan fuzz clean
+
+help:  ## what there is to make
+	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)

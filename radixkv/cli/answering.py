@@ -11,7 +11,7 @@ from rich.text import Text
 from radixkv.cli.prompts import Inbox
 from radixkv.cli.server_options import at_signal, next_of
 from radixkv.cli.show import console, print_json
-from radixkv.errors import RadixKVError
+from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers import Generation, Generator
 
 
@@ -57,6 +57,9 @@ class Answering:
                 if prompt is None:
                     is_open = False
                     break
+                if isinstance(prompt, InvalidArgumentError):
+                    self._complain(prompt)
+                    continue
                 self._submit(*prompt)
                 is_idle = False
         return True
@@ -79,7 +82,7 @@ class Answering:
                 self._print(number, prompt, generation)
                 del self._pending[number]
             elif generation.error is not None:
-                self._complain(number, generation.error)
+                self._complain(generation.error, number)
                 del self._pending[number]
         return is_busy
 
@@ -87,7 +90,7 @@ class Answering:
         try:
             generation = self._generator.submit(self._encode(prompt), self._max_new_tokens)
         except RadixKVError as error:
-            self._complain(number, error)
+            self._complain(error, number)
         else:
             self._pending[number] = (prompt, generation)
 
@@ -114,6 +117,7 @@ class Answering:
         self._console.print(Text(f"[{number}] {shares}: {prompt}", style="dim"))
         self._console.print(Text(text), soft_wrap=True)
 
-    def _complain(self, number: int, error: BaseException) -> None:
+    def _complain(self, error: BaseException, number: int | None = None) -> None:
         self.num_failed += 1
-        print(f"radixkv: prompt {number}: {error}", file=sys.stderr, flush=True)
+        where = "" if number is None else f"prompt {number}: "
+        print(f"radixkv: {where}{error}", file=sys.stderr, flush=True)

@@ -1,8 +1,8 @@
 """Prompts for `radixkv serve`, read line by line beside the engine that answers them."""
 
 import json
-import sys
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
@@ -10,8 +10,8 @@ from typing import IO, TypeAlias
 
 from radixkv.errors import InvalidArgumentError
 
-# A prompt and its number, or None: nothing more will come.
-Inbox: TypeAlias = "SimpleQueue[tuple[int, str] | None]"
+# A prompt and its number, what is wrong with a line, or None: nothing more will come.
+Inbox: TypeAlias = "SimpleQueue[tuple[int, str] | InvalidArgumentError | None]"
 
 
 def open_prompts(path: Path | None) -> IO[str]:
@@ -37,24 +37,22 @@ def feed(inbox: Inbox, lines: IO[str]) -> None:
 def _read(lines: IO[str], inbox: Inbox) -> None:
     try:
         with lines:
-            for prompt in enumerate(parse(lines), start=1):
-                inbox.put(prompt)
+            numbers = count(1)
+            for prompt in parse(lines):
+                inbox.put((next(numbers), prompt) if isinstance(prompt, str) else prompt)
     finally:
         inbox.put(None)
 
 
-def parse(lines: IO[str]) -> Iterator[str]:
-    """The prompts in lines of text or of JSON objects with "prompt"; what is neither is told."""
+def parse(lines: IO[str]) -> Iterator[str | InvalidArgumentError]:
+    """The prompts in lines of text or of JSON objects with "prompt", or what is wrong with one."""
     for at, line in enumerate(lines, start=1):
         text = line.strip()
-        if not text.startswith("{"):
-            prompt = text
-        else:
-            prompt = _prompt_of_json(text)
-            if not prompt:
-                print(f'radixkv: line {at} is no JSON object with a "prompt"', file=sys.stderr)
-        if not _is_text(prompt):
-            print(f"radixkv: line {at} is no UTF-8 text", file=sys.stderr)
+        prompt = _prompt_of_json(text) if text.startswith("{") else text
+        if text and not prompt:
+            yield InvalidArgumentError(f'line {at} is no JSON object with a "prompt"', line=at)
+        elif not _is_text(prompt):
+            yield InvalidArgumentError(f"line {at} is no UTF-8 text", line=at)
         elif prompt:
             yield prompt
 

@@ -28,7 +28,10 @@ class ServerFlags:
     """Where a server listens, who may ask it, what it tells of itself, how it ends."""
 
     listen: Annotated[
-        str | None, typer.Option(help="Where to listen: host:port or unix:/path.")
+        str | None,
+        typer.Option(
+            help="Where to listen: host:port or unix:/path; else 127.0.0.1, 50051 (route: 50052)."
+        ),
     ] = None
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Allow an open address without encryption.")

@@ -71,9 +71,14 @@ def _tell(client: "Client", *, wait: bool) -> None:
 def _parse_place(text: str) -> tuple[int, int]:
     epoch, _, revision = text.partition(":")
     try:
-        return int(epoch), int(revision)
+        place = int(epoch), int(revision)
     except ValueError:
-        raise InvalidArgumentError(f"--after {text} is no EPOCH:REVISION") from None
+        place = 0, 0
+    if place[0] < 1 or place[1] < 0:
+        raise InvalidArgumentError(
+            f"--after {text} is no EPOCH:REVISION, numbers as `radixkv stats` shows them"
+        )
+    return place
 
 
 def _events(updates: "Iterator[Update]") -> "Iterator[tuple[Update, Event]]":

@@ -74,10 +74,7 @@ def _bind(server: Any, address: str, credentials: Any) -> int:
             return int(server.add_secure_port(address, credentials))
         port: int = server.add_insecure_port(address)
     except RuntimeError as error:
-        why = "it is taken, or not an address of this machine"
-        if credentials is not None:
-            why += "; or certificate and key are no PEM files that belong together"
-        raise _refusal(address, why) from error
+        raise _refusal(address, "it is taken, or not an address of this machine") from error
     return port
 
 

@@ -10,6 +10,7 @@ salt = "tenant-a"       # data only, optional: sees this tenant's prefixes alone
 import hashlib
 import hmac
 import logging
+import re
 import time
 import tomllib
 from collections.abc import Sequence
@@ -104,15 +105,22 @@ def _stamp(path: Path) -> tuple[int, int, int]:
 def _read(path: Path) -> list[tuple[bytes, Principal]]:
     try:
         entries = tomllib.loads(path.read_text(encoding="utf-8")).get("token", [])
-        known = [(_digest(entry["token"]), _principal(entry)) for entry in entries]
     except OSError as error:
         raise InvalidArgumentError(f"tokens file {path}: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        # What is wrong may be a token: no text of it is told.
-        what = f"no {error}" if isinstance(error, KeyError) else type(error).__name__
-        raise InvalidArgumentError(
-            f"tokens file {path} is no list of [[token]] with name, role, token ({what})"
-        ) from None
+    except (ValueError, RecursionError) as error:
+        # What is wrong may be a token: no text of it is told, here and below.
+        where = re.search(r"at line \d+", str(error))
+        what = f", wrong {where.group()}" if where else ""
+        raise InvalidArgumentError(f"tokens file {path} is no TOML{what}") from None
+    known = []
+    for at, entry in enumerate(entries if isinstance(entries, list) else [None], start=1):
+        try:
+            known.append((_digest(entry["token"]), _principal(entry)))
+        except (ValueError, KeyError, TypeError, AttributeError):
+            raise InvalidArgumentError(
+                f"tokens file {path}: entry {at} is no [[token]] with a name, a token, a role of "
+                "data, watch or admin, and a salt only for data"
+            ) from None
     if len({digest for digest, _ in known}) != len(known) or not known:
         raise InvalidArgumentError(f"tokens file {path} has no token, or one twice")
     return known

@@ -1,5 +1,6 @@
 """Encryption: certificates of both sides, read again by a server when they change."""
 
+import ssl
 import threading
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,16 +34,35 @@ class Tls:
         if (self.certificate is None) != (self.key is None):
             # gRPC would end the process.
             raise InvalidArgumentError("a client shows a certificate and its key, or neither")
-        return grpc.ssl_channel_credentials(
-            _read(self.ca), _read(self.key), _read(self.certificate)
-        )
+        contents = _read(self.ca), _read(self.key), _read(self.certificate)
+        self._check()
+        return grpc.ssl_channel_credentials(*contents)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
         """What the files hold now."""
         key, certificate = _read(self.key), _read(self.certificate)
         assert key is not None
         assert certificate is not None
+        self._check()
         return grpc.ssl_server_certificate_configuration([(key, certificate)], _read(self.ca))
+
+    def _check(self) -> None:
+        """Raises InvalidArgumentError for files that gRPC would refuse without naming them."""
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        try:
+            if self.certificate is not None:
+                # A password would be asked for on the terminal.
+                context.load_cert_chain(self.certificate, self.key, password="")
+        except ssl.SSLError as error:
+            raise InvalidArgumentError(
+                f"{self.certificate} and {self.key} are no certificate and its key, both PEM "
+                f"without a password: {error}"
+            ) from error
+        try:
+            if self.ca is not None:
+                context.load_verify_locations(self.ca)
+        except ssl.SSLError as error:
+            raise InvalidArgumentError(f"{self.ca} has no certificates in PEM: {error}") from error
 
     def stamps(self) -> tuple[int, ...]:
         """Changes when a file does."""

@@ -229,6 +229,8 @@ def test_a_file_that_cannot_be_read_at_first(cache, tmp_path, text):
     with pytest.raises(errors.InvalidArgumentError, match=r"tokens file .*tokens\.toml") as caught:
         CacheServer(cache, tokens=file)
     assert "secret" not in str(caught.value)
+    if text.startswith("[["):
+        assert "entry 1 is no [[token]]" in str(caught.value) or "twice" in str(caught.value)
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         CacheServer(cache, tokens=tmp_path / "nothing")
 
@@ -354,11 +356,18 @@ def test_files_that_are_not_there(cache, tmp_path):
         Client(tls=Tls(ca=tmp_path / "x"))
 
 
-def test_files_that_are_no_pem_are_told(cache, tmp_path):
-    (tmp_path / "bad.pem").write_text("nothing")
-    tls = Tls(tmp_path / "bad.pem", tmp_path / "bad.pem")
-    with pytest.raises(errors.ListenError, match="no PEM files"):
-        CacheServer(cache, "127.0.0.1:0", tls=tls).start()
+def test_files_that_are_no_pem_are_named_on_both_sides(cache, tmp_path, server_files, client_files):
+    bad = tmp_path / "bad.pem"
+    bad.write_text("nothing")
+    good = server_files.certificate
+    for certificate, key in ((bad, bad), (good, bad), (good, client_files.key)):
+        named = f"{certificate} and {key} are no certificate and its key"
+        with pytest.raises(errors.InvalidArgumentError, match=named):
+            CacheServer(cache, "127.0.0.1:0", tls=Tls(certificate, key))
+        with pytest.raises(errors.InvalidArgumentError, match=named):
+            Client("127.0.0.1:1", tls=Tls(certificate, key))
+    with pytest.raises(errors.InvalidArgumentError, match=r"bad\.pem has no certificates"):
+        Client("127.0.0.1:1", tls=Tls(ca=bad))
 
 
 @pytest.mark.parametrize("half", ["certificate", "key"])

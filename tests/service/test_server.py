@@ -249,7 +249,7 @@ def test_an_abandoned_server_does_not_keep_the_process(tmp_path):
     assert (done.returncode, done.stdout) == (0, "up\n"), done.stderr
 
 
-@pytest.mark.parametrize("path", ["/" + "b" * 300, "/tmp/\udcff.sock", "/tmp/a\0b"])
+@pytest.mark.parametrize("path", ["/" + "b" * 300, "/a/\udcff.sock", "/a/a\0b"])
 def test_socket_paths_that_cannot_be(cache, path):
     with pytest.raises(errors.ListenError, match="cannot listen on"):
         CacheServer(cache, f"unix:{path}").start()
