@@ -4,9 +4,11 @@
     python -m bench.gpu.serving --tiny     a few layers of a small one: does it run at all?
 
 First tokens: a prompt of 8,448 tokens of which 8,192 are cached, against none. Decode: 64 chats
-under one system prompt of 8,192 tokens, the tree against flat fa3, each step a CUDA graph. Both
-give logits for the same tokens, those that the tree generated, and so does the model in float32
-with the portable backend, flat too: what of their difference is bf16's rounding.
+under one system prompt of 8,192 tokens, the tree against flat fa3, each step a CUDA graph; the tree
+also with each step planned when it begins, not while the one before is computed. All in turn, in
+several rounds. Then both give logits for the same tokens, those that the tree generated, and so
+does the model in float32 with the portable backend, flat too: what of their difference is bf16's
+rounding.
 """
 
 import argparse
@@ -17,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from bench.gpu.measure import card, save_figures
@@ -44,13 +47,15 @@ TINY = Sizes(2, 256, 512, 8, 2, 1000, 512, 64, 8, 16, 8, 1)
 
 
 class Forced(Generator):
-    """Computes the tokens it is told instead of those it would draw."""
+    """Computes the tokens it is told, where it is told any, instead of those it would draw."""
 
-    tokens: dict[Generation, list[int]]
+    tokens: dict[Generation, list[int]] | None = None
 
     def _compute(self, step: Step) -> tuple[torch.Tensor, list[int]]:
-        logits, _ = super()._compute(step)
-        return logits, [self.tokens[each][len(each.tokens)] for each in step.drawing]
+        logits, drawn = super()._compute(step)
+        if self.tokens:
+            drawn = [self.tokens[each][len(each.tokens)] for each in step.drawing]
+        return logits, drawn
 
 
 def model_of(sizes: Sizes, device: str) -> Any:
@@ -95,39 +100,75 @@ def first_tokens(model: Any, sizes: Sizes, backend: str) -> dict[str, Any]:
     return {"ms": ms, "times": round(ms["uncached"] / ms["cached"], 2), "samples_s": samples}
 
 
-def chats(
-    model: Any, sizes: Sizes, backend: str, forced: list[list[int]] | None
-) -> tuple[list[Generation], list[float], str]:
-    """All chats to their end; microseconds of each step in which all of them decode."""
+def chats(model: Any, sizes: Sizes, backend: str) -> tuple[Forced, list[NDArray[np.int32]]]:
+    """A generator that has the system prompt cached, and the chats' prompts."""
     rng = np.random.default_rng(2)
     slots = sizes.system + sizes.chats * (sizes.own + sizes.new_tokens + 2) + 64
     generator = Forced(model, num_slots=slots, max_batch=sizes.chats, backend=backend)
-    system = rng.integers(0, sizes.vocab, sizes.system)
-    warm = generator.submit(system.astype(np.int32), 1, eos_ids=())
-    generator.tokens = {warm: [0]}
+    system = rng.integers(0, sizes.vocab, sizes.system).astype(np.int32)
+    generator.submit(system, 1, eos_ids=())
     generator.run()
-    generations = []
-    for _ in range(sizes.chats):
-        prompt = np.concatenate([system, rng.integers(0, sizes.vocab, sizes.own)])
-        generations.append(
-            generator.submit(
-                prompt.astype(np.int32), sizes.new_tokens, eos_ids=(), keep_logits=True
-            )
-        )
-    if forced is None:
-        generator._compute = super(Forced, generator)._compute  # type: ignore[method-assign]
-    else:
-        generator.tokens = dict(zip(generations, forced, strict=True))
+    own = rng.integers(0, sizes.vocab, (sizes.chats, sizes.own)).astype(np.int32)
+    return generator, [np.concatenate([system, each]) for each in own]
+
+
+def step_us(model: Any, sizes: Sizes, backend: str, ahead: bool) -> tuple[list[float], str]:
+    """Microseconds of each step in which all chats decode, and what the backend chose.
+
+    ahead: plan a step while the one before is computed.
+    """
+    generator, prompts = chats(model, sizes, backend)
+    if not ahead:
+        generator._schedule.batch_after = lambda step: None  # type: ignore[method-assign]
+    all_ = [generator.submit(prompt, sizes.new_tokens, eos_ids=()) for prompt in prompts]
     steps = []
     while True:
-        decoding = sum(each.is_running and not each.is_prefilling for each in generations)
+        decoding = sum(each.is_running and not each.is_prefilling for each in all_)
         begun = time.perf_counter()
         if not generator.step():
             break
         if decoding == sizes.chats:
             steps.append(round((time.perf_counter() - begun) * 1e6, 1))
     explain = getattr(generator._paged.backend, "explain", None)
-    return generations, steps, str(explain()) if explain else backend
+    return steps, str(explain()) if explain else backend
+
+
+def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any]:
+    """Step times of the contenders, in turn."""
+    tree, flat = backends
+    contenders = {
+        "tree": (tree, True),
+        "tree, planned in the open": (tree, False),
+        "flat": (flat, True),
+    }
+    samples: dict[str, list[float]] = {name: [] for name in contenders}
+    chosen = {}
+    for _ in range(sizes.rounds):
+        for name, (backend, ahead) in contenders.items():
+            us, chosen[name] = step_us(model, sizes, backend, ahead)
+            samples[name] += us
+    ms = {name: round(median(us) / 1e3, 3) for name, us in samples.items()}
+    return {
+        "step_ms": ms,
+        "tokens_per_s": {name: round(sizes.chats / each * 1e3) for name, each in ms.items()},
+        "times": round(ms["flat"] / ms["tree"], 2),
+        "chosen": chosen["tree"],
+        "samples_us": samples,
+    }
+
+
+def generated(
+    model: Any, sizes: Sizes, backend: str, forced: list[list[int]] | None = None
+) -> list[Generation]:
+    """All chats to their end, with the logits of each token."""
+    generator, prompts = chats(model, sizes, backend)
+    all_ = [
+        generator.submit(prompt, sizes.new_tokens, eos_ids=(), keep_logits=True)
+        for prompt in prompts
+    ]
+    generator.tokens = dict(zip(all_, forced, strict=True)) if forced else None
+    generator.run()
+    return all_
 
 
 def compared(those: list[Generation], others: list[Generation]) -> dict[str, Any]:
@@ -149,25 +190,16 @@ def compared(those: list[Generation], others: list[Generation]) -> dict[str, Any
     }
 
 
-def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any]:
-    """Also what of the difference is rounding: either against all of it computed in float32."""
-    tree, tree_us, chosen = chats(model, sizes, backends[0], None)
+def logits(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any]:
+    """Those of tree, flat and float32 for the same tokens; `model` is float32 afterwards."""
+    tree = generated(model, sizes, backends[0])
     forced = [each.tokens for each in tree]
-    flat, flat_us, _ = chats(model, sizes, backends[1], forced)
-    exact, _, _ = chats(model.float(), sizes, "triton", forced)
-    ms = {"tree": round(median(tree_us) / 1e3, 3), "flat": round(median(flat_us) / 1e3, 3)}
-    per_second = {name: round(sizes.chats / each * 1e3) for name, each in ms.items()}
+    flat = generated(model, sizes, backends[1], forced)
+    exact = generated(model.float(), sizes, "triton", forced)
     return {
-        "step_ms": ms,
-        "tokens_per_s": per_second,
-        "times": round(ms["flat"] / ms["tree"], 2),
-        "chosen": chosen,
-        "logits": {
-            "tree against flat": compared(tree, flat),
-            "tree against float32": compared(tree, exact),
-            "flat against float32": compared(flat, exact),
-        },
-        "samples_us": {"tree": tree_us, "flat": flat_us},
+        "tree against flat": compared(tree, flat),
+        "tree against float32": compared(tree, exact),
+        "flat against float32": compared(flat, exact),
     }
 
 
@@ -183,6 +215,7 @@ def main() -> None:
     found["first_token"] = first_tokens(model, sizes, arguments.backends[0])
     print({k: v for k, v in found["first_token"].items() if k != "samples_s"}, flush=True)
     found["decode"] = decode(model, sizes, tuple(arguments.backends))
+    found["decode"]["logits"] = logits(model, sizes, tuple(arguments.backends))
     print({k: v for k, v in found["decode"].items() if k != "samples_us"}, flush=True)
     if not arguments.tiny:
         print(card()["card"], save_figures("serving", found))

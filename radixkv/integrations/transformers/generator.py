@@ -6,7 +6,7 @@ submit -> waiting --admit--> running: prefill in chunks, then one token a step -
 """
 
 import threading
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any
 
 import numpy as np
@@ -152,13 +152,13 @@ class Generator:
         """Logits that tokens are drawn from, and the tokens."""
         try:
             logits = self._paged.logits(step.token_ids, step.batch, step.drawn_from)
-            tokens = logits.argmax(-1)
+            tokens = _on_their_way(logits.argmax(-1))
             # A GPU works behind the host's back: meanwhile the next step is planned.
             following = self._schedule.batch_after(step)
             if following is not None:
                 self._paged.plan(following)
             # Here is where errors of a GPU show.
-            return logits, tokens.tolist()
+            return logits, tokens()
         except BaseException as error:
             for each in step.work:
                 self._fail(each.generation, error)
@@ -211,6 +211,21 @@ class Generator:
                 most=self._max_length,
             )
         return prompt.copy()
+
+
+def _on_their_way(tokens: Tensor) -> Callable[[], list[int]]:
+    """Send `tokens` to the host; the result waits for them, and for nothing launched later."""
+    if not tokens.is_cuda:
+        return tokens.tolist
+    copy = tokens.to("cpu", non_blocking=True)  # into pinned memory
+    sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
+    sent.record()
+
+    def arrived() -> list[int]:
+        sent.synchronize()
+        return copy.tolist()
+
+    return arrived
 
 
 def _pool_of(

@@ -142,7 +142,9 @@ class PagedModel:
             self.plan(batch)
         self._planned = None
         if self._graphs and self._graphs.serves(batch):
-            return self._graphs.logits(token_ids, batch)[keep]
+            logits = self._graphs.logits(token_ids, batch)
+            # An index comes from the host, and sending it would wait for the step.
+            return logits if len(keep) == len(logits) else logits[keep]
         return self._forward(token_ids, batch, keep, self.backend, self._cache)
 
     def plan(self, batch: AttentionBatch) -> None:
