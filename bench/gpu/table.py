@@ -63,6 +63,8 @@ def served() -> str:
         f"| {ms['uncached']:.0f} / {ms['cached']:.0f} ms |",
         "| decode, 64 chats under one 8,192-token system prompt, flat / tree "
         f"| {rate['flat']:,} / {rate['tree']:,} tokens a second |",
+        "| the same, tree: each step planned when it begins / while the one before runs "
+        f"| {rate['tree, planned in the open']:,} / {rate['tree']:,} tokens a second |",
         f"| its logits against those of float32, relative, flat / tree | {flat:.1%} / {tree:.1%} |",
         "| SmolLM2 in float32, prompts whose greedy tokens are the same cached and not "
         f"| {equal['equal']} of {equal['prompts']} |",
