@@ -61,8 +61,15 @@ class AttentionBatch:
         return sum(self.query_lens)
 
     @cached_property
+    def context_lens(self) -> NDArray[np.int32]:
+        """Slots of each row, the new tokens' included: (requests,) int32."""
+        return np.fromiter(map(len, self.rows), np.int32, len(self.rows))
+
+    @cached_property
     def out_cache_loc(self) -> NDArray[np.int32]:
         """Slots of the new tokens, packed: (num_tokens,) int32."""
+        if self.is_decode:
+            return np.array([row[-1] for row in self.rows], np.int32)
         return np.concatenate(
             [row[len(row) - n :] for row, n in zip(self.rows, self.query_lens, strict=True)]
         )
@@ -70,12 +77,9 @@ class AttentionBatch:
     @cached_property
     def positions(self) -> NDArray[np.int64]:
         """Positions of the new tokens, packed: (num_tokens,) int64."""
-        return np.concatenate(
-            [
-                np.arange(len(row) - n, len(row))
-                for row, n in zip(self.rows, self.query_lens, strict=True)
-            ]
-        )
+        # A request's tokens lie one after another, the last of them at the end of its row.
+        past_last = np.repeat(self.context_lens - self.last_tokens, self.query_lens)
+        return past_last + np.arange(self.num_tokens) - 1
 
     @cached_property
     def last_tokens(self) -> NDArray[np.int64]:

@@ -68,7 +68,7 @@ class DeviceTable:
         self._pool = pool
         self.pages = torch.zeros((0, 0), dtype=torch.int32, device=pool.device)
         self._names: list[Hashable] = []
-        self._lengths: list[int] = []
+        self._lengths = np.zeros(0, np.int32)
 
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many rows of so many slots; what it has is sent anew after a move."""
@@ -78,34 +78,37 @@ class DeviceTable:
             return
         rows, width = _grown(have_rows, requests), _grown(have_width, width)
         self.pages = torch.zeros((rows, width), dtype=torch.int32, device=self._pool.device)
-        self._names, self._lengths = [], []
+        self._forget()
 
     def update(self, batch: AttentionBatch) -> None:
         """Send what is new in the batch's rows, in one copy and one launch."""
-        lengths = [len(row) for row in batch.rows]
-        self.reserve(len(lengths), max(lengths))
-        names = list(batch.names) if batch.names is not None else []
-        known = self._known(names, lengths)
+        self.reserve(len(batch.rows), int(batch.context_lens.max()))
+        names = list(batch.names or [])
+        known = self._known(names, batch.context_lens)
         # Until it is done, nothing on the device is to be relied on.
-        self._names, self._lengths = [], []
-        self._send(batch, lengths, known)
-        self._names, self._lengths = names, lengths if names else []
+        self._forget()
+        self._send(batch, known)
+        if names:
+            self._names, self._lengths = names, batch.context_lens
 
-    def _known(self, names: list[Hashable], lengths: list[int]) -> list[int]:
+    def _forget(self) -> None:
+        self._names, self._lengths = [], np.zeros(0, np.int32)
+
+    def _known(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
         """How many leading slots of each row the device has."""
-        if names and names == self._names and all(map(int.__le__, self._lengths, lengths)):
+        if names and names == self._names and (self._lengths <= lengths).all():
             return self._lengths
-        old = [*zip(self._names, self._lengths, strict=True)]
-        known = [0] * len(lengths)
+        known = np.zeros_like(lengths)
+        old = zip(self._names, self._lengths, strict=True)
         for at, (name, (old_name, length)) in enumerate(zip(names, old, strict=False)):
             if name == old_name and length <= lengths[at]:
                 known[at] = length
         return known
 
-    def _send(self, batch: AttentionBatch, lengths: list[int], known: list[int]) -> None:
+    def _send(self, batch: AttentionBatch, known: Int32Array) -> None:
         size = self._pool.page_size
         # A page that a slot was added to is there already.
-        have, want = (-(-np.array(n, np.int64) // size) for n in (known, lengths))
+        have, want = (-(-n // size) for n in (known, batch.context_lens))
         counts = want - have
         entries = [
             row[first * size :: size] for row, first in zip(batch.rows, have.tolist(), strict=True)
@@ -113,7 +116,7 @@ class DeviceTable:
         slots = np.concatenate(entries)
         self._check(slots)
         sources = np.cumsum(counts) - counts
-        pieces = np.stack([np.arange(len(lengths)), have, counts, sources], 1)
+        pieces = np.stack([np.arange(len(counts)), have, counts, sources], 1)
         sent = np.concatenate([pieces[counts > 0].reshape(-1), slots // size]).astype(np.int32)
         n = int((counts > 0).sum())
         if n:
@@ -165,7 +168,7 @@ class DeviceStep:
         self._table.reserve(self.requests, 1)
         self._table.update(batch)
         # Padding is a token in slot 0 that sees itself.
-        lengths = np.array([len(row) for row in batch.rows] + [1] * padding, np.int32)
+        lengths = np.pad(batch.context_lens, (0, padding), constant_values=1)
         query_lens = np.array([*batch.query_lens] + [1] * padding, np.int32)
         slots = np.concatenate([batch.out_cache_loc, np.zeros(padding, np.int32)])
         starts = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)

@@ -29,7 +29,7 @@ class PlannedTree:
         self._kernels = TileKernels(pool)
         self._plan: TreePlan | None = None
         self._names: Sequence[Hashable] | None = None
-        self._lengths: list[int] = []
+        self._lengths = np.zeros(0, np.int32)
         self._explanation = Explanation("flat", "nothing is planned")
         self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
         self._wide_rows = self._narrow_rows = 0
@@ -47,17 +47,16 @@ class PlannedTree:
 
     def update(self, batch: AttentionBatch, mode: str) -> Explanation:
         """Plan `batch`: on from the last plan where every row has grown by one slot."""
-        lengths = [len(row) for row in batch.rows]
-        if not self._advanced(batch, lengths):
+        if not self._advanced(batch):
             self._plan = plan_rows(batch.rows, self._shape)
             self._explanation = self._explained(self._plan, mode)
-        self._names, self._lengths = batch.names, lengths
+        self._names, self._lengths = batch.names, batch.context_lens
         return self._explanation
 
-    def _advanced(self, batch: AttentionBatch, lengths: list[int]) -> bool:
+    def _advanced(self, batch: AttentionBatch) -> bool:
         if self._plan is None or batch.names is None or batch.names != self._names:
             return False
-        return lengths == [n + 1 for n in self._lengths] and self._plan.advance()
+        return bool((batch.context_lens == self._lengths + 1).all()) and self._plan.advance()
 
     def _explained(self, plan: TreePlan, mode: str) -> Explanation:
         cost = cost_of(plan, self._shape, self._pool.head_dim, self._pool.dtype.itemsize)
