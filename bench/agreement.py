@@ -15,7 +15,7 @@ from time import monotonic
 
 from rich.console import Console
 
-from bench.report import save
+from bench.report import kept_at, save
 from tests.e2e.fleet import Fleet
 
 
@@ -56,7 +56,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "disagreements": 0,
     }
     console.print(figures)
-    save("agreement", figures, options.out)
+    scope = "seconds", "kill_every", "servers", "clients"
+    save("agreement", figures, kept_at("agreement", parser, options, *scope))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from rich.table import Table
 
 from bench.peers import workloads
 from bench.peers.contender import resident
-from bench.report import save
+from bench.report import kept_at, save
 from radixkv import RadixTree
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree.tokens import Int32Array
@@ -208,7 +208,8 @@ def main() -> None:
     reached["bytes per token"] = large["bytes per token"]
     reached["bytes per branch"] = memory["bytes per branch"]
     figures = {"small": small, "large": large, "long key": long, "memory": memory}
-    save("growth", {"reached": reached, **figures}, args.out)
+    out = kept_at("growth", parser, args, "small", "large")
+    save("growth", {"reached": reached, **figures}, out)
     console = Console(width=100)
     console.print(table(small, large), {"long key (us)": long, "memory": memory})
     console.print(required_table(reached))

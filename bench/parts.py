@@ -17,7 +17,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.peers import workloads
-from bench.report import RESULTS, save
+from bench.report import kept_at, save
 from radixkv import RadixTree
 from radixkv.kernels._core import read_ids
 
@@ -90,16 +90,19 @@ def measure(rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="where the time of a look-up goes")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--out", type=Path, default=RESULTS / "parts.json")
+    parser.add_argument(
+        "--out",
+        type=Path,
+    )
     args = parser.parse_args()
     found = measure(args.rounds)
-    save("parts", {"us": found}, args.out)
+    path = save("parts", {"us": found}, kept_at("parts", parser, args, "rounds"))
     shown = Table("3,700 tokens, 3,500 of them cached", "us", title_justify="left")
     for name, value in found.items():
         shown.add_row(name[2:], f"{value:.2f}")
     console = Console(width=100, record=True)
     console.print("$ python -m bench.parts", shown, sep="\n")
-    console.save_text(str(args.out.with_suffix(".txt")))
+    console.save_text(str(path.with_suffix(".txt")))
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import save
+from bench.report import kept_at, save
 from bench.service_servers import (
     BATCH,
     LENGTH,
@@ -219,7 +219,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     alone = statistics.median(samples["gRPC alone"]) / statistics.median(samples["raw"])
     console.print(f"gRPC alone: {alone:.2f} of the raw server's, batch at once")
     figures = {"ratios": found, "grpc alone": alone, "m_tokens_s": tokens, "samples": samples}
-    save("service", figures, options.out)
+    save("service", figures, kept_at("service", parser, options, "rounds", "seconds"))
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from rich.progress import track
 from rich.table import Table
 
 import radixkv
-from bench.report import save
+from bench.report import kept_at, save
 from tests.cache_driver import CacheDriver
 
 T = TypeVar("T")
@@ -44,7 +44,8 @@ class Seeded:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    options = parse(arguments)
+    parser = parser_of_options()
+    options = parser.parse_args(arguments)
     console = Console()
     console.print(f"seed {options.seed}, {options.operations:,} operations")
     began, counts = monotonic(), Counter[str]()
@@ -53,11 +54,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
         counts += live(life, options)
     report = summary(options, counts, monotonic() - began)
     show(console, report)
-    core = report["core"]
-    save(f"soak-{core}", report, options.out)
+    name = f"soak-{report['core']}"
+    save(name, report, kept_at(name, parser, options, "operations", "life", "first_life"))
 
 
-def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
+def parser_of_options() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
     parser.add_argument("--operations", type=int, default=200_000)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(2**32))
@@ -66,7 +67,7 @@ def parse(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--check-every", type=int, default=1)
     parser.add_argument("--core", choices=["python", "native"], default=None)
     parser.add_argument("--out", type=Path, default=None)
-    return parser.parse_args(arguments)
+    return parser
 
 
 def live(life: int, options: argparse.Namespace) -> Counter[str]:

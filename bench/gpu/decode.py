@@ -12,6 +12,7 @@ run in turn, caches cleared. Flat is the faster of fa3 with and without its sche
 import argparse
 import importlib.util
 from collections.abc import Callable
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -26,6 +27,7 @@ from bench.gpu.measure import (
     medians,
     save_figures,
 )
+from bench.report import kept_at
 from radixkv.attention import get_backend
 from radixkv.attention.tree.backend import TreeAttention
 
@@ -114,8 +116,11 @@ def shown(row: dict[str, Any]) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without-flashinfer", action="store_true")
-    has_it = importlib.util.find_spec("flashinfer") is not None
-    flashinfer = has_it and not parser.parse_args().without_flashinfer
+    parser.add_argument("--out", type=Path)
+    arguments = parser.parse_args()
+    if importlib.util.find_spec("flashinfer") is None:
+        arguments.without_flashinfer = True
+    flashinfer = not arguments.without_flashinfer
     torch.manual_seed(0)
     bandwidth = copy_bandwidth()
     rows = []
@@ -125,7 +130,8 @@ def main() -> None:
     rows.append(measured(skewed(), bandwidth, False))
     print(shown(rows[-1]), flush=True)
     figures = {"copy_bytes_per_us": round(bandwidth), "seed": 0, "rows": rows}
-    print(save_figures("decode", figures))
+    out = kept_at("gpu/decode", parser, arguments, "without_flashinfer")
+    print(save_figures("decode", figures, out))
     empty = in_turn({"empty": captured(lambda: torch.empty(1, device="cuda").zero_())})
     print(f"a graph of one empty kernel: {median(empty['empty']):.1f} us")
 

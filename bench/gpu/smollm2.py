@@ -20,6 +20,7 @@ import torch
 
 from bench.equality import TRACES
 from bench.gpu.measure import save_figures
+from bench.report import kept_at
 from bench.traces import find_traces
 from radixkv.integrations.transformers import (
     Generation,
@@ -103,6 +104,7 @@ def main() -> None:
     parser.add_argument("--model", type=Path, default=None)
     parser.add_argument("--traces", type=Path, default=find_traces())
     parser.add_argument("--device", default="cuda")
+    parser.add_argument("--out", type=Path, default=None)
     arguments = parser.parse_args()
     if not arguments.traces.is_dir():
         sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
@@ -114,7 +116,7 @@ def main() -> None:
     if arguments.device == "cuda":
         found["first_token"] = first_tokens(model.bfloat16(), "tree")
         print(found["first_token"], flush=True)
-        print(save_figures("smollm2", found))
+        print(save_figures("smollm2", found, kept_at("gpu/smollm2", parser, arguments, "prompts")))
 
 
 if __name__ == "__main__":
