@@ -59,11 +59,10 @@ def _step(
     """One step of the softmax over SLOTS positions from `at`."""
     at += tl.arange(0, SLOTS)
     dim = tl.arange(0, PAD_D)
-    if MASKED:
-        page = tl.load(table + at // PAGE, mask=at < end, other=0)
-    else:
-        page = tl.load(table + at // PAGE)
-    slot = page.to(tl.int64) * PAGE + at % PAGE
+    # What is past the end weighs nothing, but must be a number: it is the last of the run, for in a
+    # slot of others may be a NaN of theirs.
+    read = tl.minimum(at, end - 1) if MASKED else at
+    slot = tl.load(table + read // PAGE).to(tl.int64) * PAGE + read % PAGE
     where = slot[:, None] * KV_ROW + (head * D + dim)[None, :]
     if PAD_D == D:
         k = tl.load(k_pool + where)
@@ -103,10 +102,11 @@ def _attend(
     ROWS: tl.constexpr, SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
     DIRECT: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    item = items + tl.program_id(1) * 8
-    if tl.program_id(1) >= tl.load(count):
+    # In one dimension, the only one that takes more than 65,535.
+    at, kv_head = tl.program_id(0) // HK, tl.program_id(0) % HK
+    if at >= tl.load(count):
         return
-    kv_head = tl.program_id(0)
+    item = items + at * 8
     row, start, end, first = (
         tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
     )  # fmt: skip
@@ -202,7 +202,7 @@ def attend(
     (_, heads, dim), kv_heads = q.shape, k_pool.shape[1]
     scale = softmax.scale * softmax.k_scale
     scale = scale * 2 / softmax.softcap if softmax.softcap else scale
-    _attend[(kv_heads, work.grid)](
+    _attend[(kv_heads * work.grid,)](
         q, k_pool, v_pool, table, table.stride(0), work.items, work.count, work.members, out, lse,
         sinks, scale * LOG2E, softmax.softcap, softmax.v_scale, window or 0,
         H=heads, HK=kv_heads, D=dim, PAD_D=max(16, triton.next_power_of_2(dim)), PAGE=page_size,

@@ -1,4 +1,5 @@
-// Hopper's instructions in C++ words: barriers, asynchronous copies and warpgroup products.
+// What both kernels have in common: their items, and Hopper's instructions in C++ words (barriers,
+// asynchronous copies, products).
 //
 // Defined by who includes it: HALF for fp16 operands, bf16 otherwise.
 
@@ -6,6 +7,11 @@
 
 typedef unsigned int u32;
 typedef unsigned long long u64;
+
+// As attend.py says; every query sees all of the run.
+struct Item {
+    int row, start, end, first, queries, limit, step, unused;
+};
 
 __device__ __forceinline__ u32 smem_address(const void* p) {
     return (u32)__cvta_generic_to_shared(p);
@@ -65,6 +71,14 @@ __device__ __forceinline__ void wgmma_commit() {
 template <int pending>
 __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(pending) : "memory");
+}
+
+// To the compiler a product is done when it is issued: what reads its result must come after this,
+// and this after the wait.
+template <int n>
+__device__ __forceinline__ void in_registers(float (&results)[n]) {
+#pragma unroll
+    for (int i = 0; i < n; i++) asm volatile("" : "+f"(results[i])::"memory");
 }
 
 #ifdef HALF

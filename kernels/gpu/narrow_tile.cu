@@ -19,10 +19,6 @@ constexpr int ROWS_A_PASS = 32 / CHUNKS;
 constexpr int PASSES = TILE / ROWS_A_PASS;
 constexpr long long SLOT = (long long)HK * D * 2;  // bytes
 
-struct Item {  // as attend.py says; every query sees all of the run
-    int row, start, end, first, queries, limit, step, low;
-};
-
 struct Shared {
     alignas(1024) char k[STAGES][TILE_BYTES];
     alignas(1024) char v[STAGES][TILE_BYTES];
@@ -37,29 +33,35 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
 struct Producer {
     u32 k_to, v_to;
     const char *k, *v;  // this thread's piece of slot 0
-    const int* table;
-    int start, end, next = 0, slots = 0, ahead;
+    const int* table;  // from the page on in which the run begins
+    int skew, count;   // where in that page, and slots of the run
+    int next = 0, slots = 0, ahead;
 
     __device__ __forceinline__ Producer(Shared& shared, const char* k, const char* v,
                                         const int* table, const Item& item)
-        : k(k), v(v), table(table), start(item.start), end(item.end) {
+        : k(k),
+          v(v),
+          table(table + item.start / PAGE),
+          skew(item.start % PAGE),
+          count(item.end - item.start) {
         const u32 to = swizzled(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
         k_to = smem_address(shared.k[0]) + to;
         v_to = smem_address(shared.v[0]) + to;
         // A look-up that goes to memory would take longer than two tiles do.
-        for (int at = start + 32 * threadIdx.x; at < end; at += 32 * 32)
-            prefetch(table + at / PAGE);
+        for (int at = 32 * threadIdx.x; at < count; at += 32 * 32)
+            prefetch(this->table + (skew + at) / PAGE);
         ahead = look_up(0);
     }
 
     __device__ __forceinline__ int look_up(int tile) const {
-        const int at = start + tile * TILE + threadIdx.x % 32;
-        if (at >= end) return 0;
+        // What is past the end weighs nothing, but must be a number: it is the last of the run, for
+        // in a slot of others may be a NaN of theirs.
+        const int at = skew + min(tile * TILE + (int)threadIdx.x, count - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }
 
     __device__ __forceinline__ void produce() {
-        if (start + next * TILE < end) {
+        if (next * TILE < count) {
             if (next % 2 == 0) slots = ahead, ahead = look_up(next + 2);
             const u32 stage = next % STAGES * TILE_BYTES;
             const u32 k_stage = k_to + stage, v_stage = v_to + stage;
@@ -216,6 +218,11 @@ struct Consumer {
     }
 };
 
+// A block stays until the kernel before has ended: what waits for this one waits for both.
+__device__ __forceinline__ void stay() {
+    if (blockIdx.x + blockIdx.y == 0) wait_for_last();
+}
+
 extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
                 long long table_stride, const Item* items, const int* count, const int2* members,
@@ -224,7 +231,7 @@ extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     Shared& shared = *(Shared*)memory;
     next_may_start();
     const Item item = items[blockIdx.y];
-    if (blockIdx.y >= *count) return;
+    if (blockIdx.y >= *count) return stay();
     const int head = blockIdx.x, piece = head * D * 2 + threadIdx.x % CHUNKS * 16;
     Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
     for (int i = 0; i < STAGES - 1; i++) producer.produce();
@@ -243,6 +250,5 @@ extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
         stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
     }
     consumer.store(partial, lse, members, item, head);
-    // A block stays until the kernel before has ended: what waits for this one waits for both.
-    if (blockIdx.x + blockIdx.y == 0) wait_for_last();
+    stay();
 }

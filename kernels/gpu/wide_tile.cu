@@ -22,10 +22,6 @@ constexpr int ROWS_A_WARP = 32 / CHUNKS;  // in one pass
 constexpr int TILES_A_LOOK_UP = 32 / (PASSES * ROWS_A_WARP);
 constexpr long long SLOT = (long long)HK * D * 2;  // bytes
 
-struct Item {  // as attend.py says; every query sees all of the run
-    int row, start, end, first, queries, limit, step, low;
-};
-
 // Where the 16-byte piece `chunk` of row `row` lies in a tile of `rows` rows.
 template <int rows>
 __device__ __forceinline__ u32 swizzled(int row, int chunk) {
@@ -59,9 +55,12 @@ struct Producer {
     __device__ __forceinline__ int look_up(int tile) const {
         const int lane = thread % 32, row = lane % (PASSES * ROWS_A_WARP);
         tile -= lane / (PASSES * ROWS_A_WARP);
-        const int at = start + tile * TILE + row / ROWS_A_WARP * ROWS_A_PASS +
-                       thread / 32 * ROWS_A_WARP + row % ROWS_A_WARP;
-        if (tile < 0 || at >= end) return 0;
+        if (tile < 0) return 0;
+        // What is past the end weighs nothing, but must be a number: it is the last of the run, for
+        // in a slot of others may be a NaN of theirs.
+        const int at = min(start + tile * TILE + row / ROWS_A_WARP * ROWS_A_PASS +
+                               thread / 32 * ROWS_A_WARP + row % ROWS_A_WARP,
+                           end - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }
 
@@ -215,6 +214,7 @@ struct Consumer {
         Turn turn;
         begin_scores(turn);
         wgmma_wait<0>();
+        in_registers(s);
         release(empty_k, turn);
         if (valid < TILE) mask(valid);
         softmax();
@@ -225,15 +225,18 @@ struct Consumer {
             begin_scores(turn);
             begin_values(before);
             wgmma_wait<1>();
+            in_registers(s);
             release(empty_k, turn);
             softmax();
             wgmma_wait<0>();
+            in_registers(o);
             release(empty_v, before);
             pack_weights();
             shrink();
         }
         begin_values(turn);
         wgmma_wait<0>();
+        in_registers(o);
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             sum[r] += __shfl_xor_sync(~0u, sum[r], 1);
