@@ -23,9 +23,9 @@ class AttentionBatch:
 
     A new token sees its whole context and the new tokens up to itself.
     rows: one (context length,) int32 array a request; rows that share a slot share all before it.
-    query_lens: 1 or more each. names: a name equal to the last step's at the same place promises
-    that the row is that step's row, or that row with slots added; what is on a device already is
-    not sent again. None promises nothing.
+    query_lens: 1 or more each. names: one a request, all different. A name that the last step had,
+    too, promises that the row is that step's row of this name, or that row with slots added; what
+    is on a device already is not sent again. None promises nothing.
     """
 
     rows: Sequence[NDArray[np.int32]]
@@ -40,6 +40,8 @@ class AttentionBatch:
                 rows=len(self.rows),
                 query_lens=len(self.query_lens),
             )
+        if self.names is not None:
+            self._check_names(self.names)
         for at, (row, query_len) in enumerate(zip(self.rows, self.query_lens, strict=True)):
             if not 1 <= query_len <= len(row):
                 raise InvalidArgumentError(
@@ -49,6 +51,16 @@ class AttentionBatch:
                     query_len=query_len,
                     context_len=len(row),
                 )
+
+    def _check_names(self, names: Sequence[Hashable]) -> None:
+        given = [name for name in names if name is not None]
+        if len(names) != len(self.rows) or len(set(given)) != len(given):
+            raise InvalidArgumentError(
+                f"names has {len(names)} names, {len(set(given))} of them different, for "
+                f"{len(self.rows)} rows; it takes one a row, all different",
+                names=len(names),
+                rows=len(self.rows),
+            )
 
     @cached_property
     def is_decode(self) -> bool:

@@ -61,7 +61,8 @@ def _size(place: slice | None) -> int:
 class DeviceTable:
     """The rows of a batch on the device, as pages: `pages[i]` is row i of the last `update`.
 
-    pages: (requests, width) int32. It moves only when `reserve` asks for more.
+    pages: (requests, width) int32. It moves only when `reserve` asks for more. A row that has moved
+    in the batch, as all do when one before them ends, is copied and not sent again.
     """
 
     def __init__(self, pool: MHATokenToKVPool) -> None:
@@ -80,52 +81,71 @@ class DeviceTable:
         self.pages = torch.zeros((rows, width), dtype=torch.int32, device=self._pool.device)
         self._forget()
 
-    def update(self, batch: AttentionBatch) -> None:
-        """Send what is new in the batch's rows, in one copy and one launch."""
-        self.reserve(len(batch.rows), int(batch.context_lens.max()))
+    def update(self, batch: AttentionBatch, padding: int = 0) -> None:
+        """Send what is new in the batch's rows, in one copy and one launch.
+
+        padding: rows after them that name page 0. Raises InvalidSlotsError.
+        """
+        self._check(batch.out_cache_loc)
+        self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
         names = list(batch.names or [])
-        known = self._known(names, batch.context_lens)
+        known = self._settle(names, batch.context_lens)
         # Until it is done, nothing on the device is to be relied on.
         self._forget()
-        self._send(batch, known)
+        self._send(batch, known, padding)
         if names:
             self._names, self._lengths = names, batch.context_lens
 
     def _forget(self) -> None:
         self._names, self._lengths = [], np.zeros(0, np.int32)
 
-    def _known(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
-        """How many leading slots of each row the device has."""
+    def _settle(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
+        """How many leading slots of each row the device has, where the batch has the row."""
         if names and names == self._names and (self._lengths <= lengths).all():
             return self._lengths
-        known = np.zeros_like(lengths)
-        old = zip(self._names, self._lengths, strict=True)
-        for at, (name, (old_name, length)) in enumerate(zip(names, old, strict=False)):
-            if name == old_name and length <= lengths[at]:
-                known[at] = length
+        places = {name: at for at, name in enumerate(self._names) if name is not None}
+        known, moves = np.zeros_like(lengths), []
+        for at, name in enumerate(names):
+            place = places.get(name, -1)
+            if place >= 0 and self._lengths[place] <= lengths[at]:
+                known[at] = self._lengths[place]
+                if place != at:
+                    moves.append((place, at))
+        if moves:
+            self._move(np.array(moves), int(known.max()))
         return known
 
-    def _send(self, batch: AttentionBatch, known: Int32Array) -> None:
+    def _move(self, moves: NDArray[np.int64], slots: int) -> None:
+        """Copy the first `slots` of rows, each (from, to); cheaper than to send them again."""
+        here = self._sent(moves.T)
+        pages = -(-slots // self._pool.page_size)
+        self.pages[here[1], :pages] = self.pages[here[0], :pages]
+
+    def _send(self, batch: AttentionBatch, known: Int32Array, padding: int) -> None:
         size = self._pool.page_size
         # A page that a slot was added to is there already.
         have, want = (-(-n // size) for n in (known, batch.context_lens))
-        counts = want - have
         entries = [
             row[first * size :: size] for row, first in zip(batch.rows, have.tolist(), strict=True)
         ]
         slots = np.concatenate(entries)
         self._check(slots)
+        have, counts = np.pad(have, (0, padding)), np.pad(want - have, (0, padding))
+        counts[len(batch.rows) :] = 1
+        slots = np.pad(slots, (0, padding))
         sources = np.cumsum(counts) - counts
         pieces = np.stack([np.arange(len(counts)), have, counts, sources], 1)
-        sent = np.concatenate([pieces[counts > 0].reshape(-1), slots // size]).astype(np.int32)
         n = int((counts > 0).sum())
         if n:
-            staging = torch.from_numpy(sent)
-            staging = staging.pin_memory() if self.pages.is_cuda else staging
-            on_device = staging.to(self._pool.device, non_blocking=True)
-            write_rows(
-                self.pages, on_device[: 4 * n].view(n, 4), on_device[4 * n :], int(counts.max())
-            )
+            sent = np.concatenate([pieces[counts > 0].reshape(-1), slots // size])
+            here = self._sent(sent.astype(np.int32))
+            write_rows(self.pages, here[: 4 * n].view(n, 4), here[4 * n :], int(counts.max()))
+
+    def _sent(self, array: NDArray[np.generic]) -> Tensor:
+        staging = torch.from_numpy(np.ascontiguousarray(array))
+        if not self.pages.is_cuda:
+            return staging
+        return staging.pin_memory().to(self._pool.device, non_blocking=True)
 
     def _check(self, slots: Int32Array) -> None:
         low, high = self._pool.page_size, self._pool.num_slots + self._pool.page_size - 1
@@ -165,8 +185,7 @@ class DeviceStep:
         """Bring `batch` to the device, as a batch of `pad_to` requests if that is given."""
         padding = max(0, (pad_to or 0) - len(batch.rows))
         self.requests, self.tokens = len(batch.rows) + padding, batch.num_tokens + padding
-        self._table.reserve(self.requests, 1)
-        self._table.update(batch)
+        self._table.update(batch, padding)
         # Padding is a token in slot 0 that sees itself.
         lengths = np.pad(batch.context_lens, (0, padding), constant_values=1)
         query_lens = np.array([*batch.query_lens] + [1] * padding, np.int32)
@@ -201,7 +220,9 @@ class DeviceStep:
         return (
             self.requests,
             self.tokens,
+            self.max_query,
             table.shape[1],
+            table.stride(0),
             table.data_ptr(),
             self._arrays.generation,
         )

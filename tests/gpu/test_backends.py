@@ -116,7 +116,7 @@ def chosen(device, paths, heads=(4, 2), dim=128):
 
 def test_a_tree_is_taken_where_it_pays(device):
     found = chosen(device, shared((64, 3000), own=8, requests=64))
-    assert (found.choice, found.slots_read, found.slots) == ("tree", 3512, 192512)
+    assert (found.choice, found.distinct_slots, found.slots) == ("tree", 3512, 192512)
     assert found.tree_us < found.flat_us
     assert str(found).startswith("tree: it is estimated to be faster (tree ")
     assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"

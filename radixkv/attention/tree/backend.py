@@ -45,7 +45,10 @@ class TreeAttention(DeviceAttention):
         self._explanation = Explanation("flat", "nothing is planned")
 
     def explain(self) -> Explanation:
-        """What the last plan chose, why, and what it reads."""
+        """What was chosen when the last step was planned from scratch, why, and what it reads.
+
+        The steps that follow it, up to 64, go by the same choice.
+        """
         return self._explanation
 
     @property
@@ -62,13 +65,19 @@ class TreeAttention(DeviceAttention):
             self._planned_tree.send(self.step.requests)
 
     def _choose(self, batch: AttentionBatch) -> Explanation:
+        reason = self._never_a_tree(batch)
+        if not reason:
+            return self._planned_tree.update(batch, self.mode)
+        self._planned_tree.forget()
+        return Explanation("flat", reason)
+
+    def _never_a_tree(self, batch: AttentionBatch) -> str:
+        """Why the step is flat whatever its rows share; empty if it may be a tree."""
         if self.mode == "flat":
-            return Explanation("flat", "the mode is flat")
+            return "the mode is flat"
         if not self._heads:
-            return Explanation("flat", "the heads of the queries are not known yet")
-        if not batch.is_decode:
-            return Explanation("flat", "requests have more than one new token")
-        return self._planned_tree.update(batch, self.mode)
+            return "the heads of the queries are not known yet"
+        return "" if batch.is_decode else "requests have more than one new token"
 
     def run(
         self,

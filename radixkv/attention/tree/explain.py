@@ -10,8 +10,9 @@ Choice: TypeAlias = Literal["tree", "flat"]
 class Explanation:
     """What was chosen for a step, and what it rests on; `str()` says it in a line.
 
-    flat_us, tree_us: estimates for one layer. slots: that the requests see, together; slots_read:
-    those that a tree reads. The numbers are 0 where no plan was made.
+    flat_us, tree_us: estimates for one layer. slots: that the requests see, together;
+    distinct_slots: those without repetition, which a tree reads once for every wide item that has
+    them, and the card's cache mostly once. The numbers are 0 where no plan was made.
     """
 
     choice: Choice
@@ -19,7 +20,7 @@ class Explanation:
     flat_us: float = 0.0
     tree_us: float = 0.0
     slots: int = 0
-    slots_read: int = 0
+    distinct_slots: int = 0
     shared_runs: int = 0
     wide_items: int = 0
     narrow_items: int = 0
@@ -29,7 +30,7 @@ class Explanation:
             return f"{self.choice}: {self.reason}"
         return (
             f"{self.choice}: {self.reason} (tree {self.tree_us:.0f} us, "
-            f"flat {self.flat_us:.0f} us; {self.slots_read:,} of {self.slots:,} slots read, "
-            f"{self.shared_runs} shared runs, {self.wide_items} wide and {self.narrow_items} "
-            "narrow items)"
+            f"flat {self.flat_us:.0f} us; {self.distinct_slots:,} of {self.slots:,} slots are "
+            f"distinct, {self.shared_runs} shared runs, {self.wide_items} wide and "
+            f"{self.narrow_items} narrow items)"
         )

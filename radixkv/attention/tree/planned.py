@@ -1,6 +1,6 @@
 """The plan of a decode step as a tree, kept up from step to step, and what runs it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy as np
 import torch
@@ -28,7 +28,7 @@ class PlannedTree:
         self._shape = Shape(1, pool.kv_heads)
         self._kernels = TileKernels(pool)
         self._plan: TreePlan | None = None
-        self._names: Sequence[Hashable] | None = None
+        self._names: list[Hashable] = []
         self._lengths = np.zeros(0, np.int32)
         self._explanation = Explanation("flat", "nothing is planned")
         self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
@@ -50,11 +50,17 @@ class PlannedTree:
         if not self._advanced(batch):
             self._plan = plan_rows(batch.rows, self._shape)
             self._explanation = self._explained(self._plan, mode)
-        self._names, self._lengths = batch.names, batch.context_lens
+        names = list(batch.names or [])
+        self._names = [] if None in names else names
+        self._lengths = batch.context_lens
         return self._explanation
 
+    def forget(self) -> None:
+        """The step is planned elsewhere: what comes next does not follow the last plan here."""
+        self._plan = None
+
     def _advanced(self, batch: AttentionBatch) -> bool:
-        if self._plan is None or batch.names is None or batch.names != self._names:
+        if self._plan is None or not self._names or list(batch.names or []) != self._names:
             return False
         return bool((batch.context_lens == self._lengths + 1).all()) and self._plan.advance()
 

@@ -79,7 +79,7 @@ class TreePlan:
 
     runs: (n, 4) int32, each (row, start, end, requests). starts: (requests + 1,) int32, of the
     partial results of each request. growing: the narrow item at the end of each row, or NO_ITEM
-    where that is shared. unique, total: slots read, and slots read if nothing were shared.
+    where that is shared. unique, total: distinct slots, and slots that all requests see together.
     """
 
     wide: Int32Array

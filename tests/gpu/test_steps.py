@@ -1,0 +1,118 @@
+"""What a plan keeps on the device from step to step, and what it must not believe."""
+
+import numpy as np
+import pytest
+import torch
+
+pytest.importorskip("triton")
+
+from radixkv.attention import AttentionBatch, get_backend
+from radixkv.attention import device as device_module
+from radixkv.errors import InvalidSlotsError
+from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+
+BACKENDS = ["triton", "tree"]
+TREE = shared((8, 132), (4, 92), own=7)
+
+
+def batch_of(paths, device, **how):
+    return Batch(*paths, heads=4, kv_heads=2, dim=16, device=device, **how)
+
+
+def backend_of(name, pool):
+    return get_backend(name, pool, **({"mode": "tree", "q_heads": 4} if name == "tree" else {}))
+
+
+@pytest.mark.parametrize("paths", [RAGGED, TREE, decode([1, 40, 600])])
+@pytest.mark.parametrize("page_size", [1, 4])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_nan_in_the_slots_of_others_reaches_nobody(device, name, page_size, paths):
+    batch = batch_of(paths, device, page_size=page_size, spare=9)
+    others = np.setdiff1d(np.arange(batch.pool.k(0).shape[0]), np.concatenate(batch.rows))
+    for values in (batch.pool.k(0), batch.pool.v(0)):
+        values[torch.from_numpy(others).to(device)] = float("nan")
+    assert difference(batch.run(backend_of(name, batch.pool)), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_padding_sees_slot_0_and_not_what_was_there_before(device, name):
+    batch = batch_of(TREE, device)
+    backend = backend_of(name, batch.pool)
+    backend.plan(batch.asked)
+    assert backend.step.table[:8, 0].all()
+    backend.plan(AttentionBatch(batch.rows[:5], [1] * 5), pad_to=8)
+    assert not backend.step.table[5:8, 0].any()
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_rows_that_move_up_are_not_sent_again(device, name, monkeypatch):
+    sent, write_rows = [], device_module.write_rows
+
+    def counted(table, pieces, entries, longest):
+        sent.append(len(entries))
+        write_rows(table, pieces, entries, longest)
+
+    monkeypatch.setattr(device_module, "write_rows", counted)
+    batch = batch_of(TREE, device)
+    backend = backend_of(name, batch.pool)
+    whole, names = batch.rows, [*"abcdefgh"]
+    batch.rows = [row[:-1] for row in whole]
+    backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+    sent.clear()
+    for kept in ([1, 2, 3, 4, 5, 6, 7], [7, 2, 5], [5, 7]):
+        batch.rows, batch.query_lens = [whole[at] for at in kept], [1] * len(kept)
+        batch.q = batch.q[: len(kept)]
+        backend.plan(AttentionBatch(batch.rows, batch.query_lens, [names[at] for at in kept]))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+    # The last slot of each, once.
+    assert sent == [7]
+
+
+def test_a_plan_follows_the_names_it_was_given(device):
+    """And not the list that the caller kept and changed, nor those of a step before the last."""
+    batch = batch_of(TREE, device)
+    backend = backend_of("tree", batch.pool)
+    whole, names = batch.rows, [*range(8)]
+    short = [row[:-1] for row in whole]
+    backend.plan(AttentionBatch(short, batch.query_lens, names))
+    # Others of the same lengths, whose names are in the list that the step before had.
+    names[:] = [*range(8, 16)]
+    batch.rows = [whole[at] for at in (0, 4, 1, 5, 2, 6, 3, 7)]
+    backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+    assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("between", [RAGGED, decode([3, 2])])
+def test_a_step_without_names_ends_what_names_promise(device, between):
+    batch = batch_of(TREE, device)
+    backend = backend_of("tree", batch.pool)
+    whole, names = batch.rows, [*range(8)]
+    backend.plan(AttentionBatch([row[:-1] for row in whole], batch.query_lens, names))
+    rows = [whole[0][: len(row)] for row in batch_of(between, device).rows]
+    backend.plan(AttentionBatch(rows, between[1]))
+    batch.rows = [whole[at] for at in (0, 4, 1, 5, 2, 6, 3, 7)]
+    backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+    assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("slot", [10_000_000, -4, 3])
+@pytest.mark.parametrize("name", BACKENDS)
+def test_a_new_slot_inside_a_page_is_checked_too(device, name, slot):
+    """Slots 0 to 3 are page 0, nobody's."""
+    batch = batch_of(decode([6, 5]), device, page_size=4)
+    backend = backend_of(name, batch.pool)
+    bad = batch.rows[0].copy()
+    bad[-1] = slot
+    with pytest.raises(InvalidSlotsError, match=f"rows has the slot {slot};"):
+        backend.plan(AttentionBatch([bad, batch.rows[1]], [1, 1]))
+    assert difference(batch.run(backend), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_graphs_serve_no_batch_with_a_longer_query(device, name):
+    batch = batch_of(decode([40] * 5), device)
+    backend, keys = backend_of(name, batch.pool), []
+    for query_lens in ([4] * 5, [1, 1, 1, 1, 16]):
+        backend.plan(AttentionBatch(batch.rows, query_lens))
+        keys.append(backend.step.key)
+    assert keys[0] != keys[1]
