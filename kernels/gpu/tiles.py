@@ -81,15 +81,16 @@ def _shape(q: Tensor, k_pool: Tensor, page_size: int, rows: int) -> _Shape:
 def _kernel(
     name: str, shape: _Shape, stages: int, slots: int, threads: int, extra: int
 ) -> "_Kernel":
-    _, heads, kv_heads, dim, page_size, rows, is_half = shape
+    device, heads, kv_heads, dim, page_size, rows, is_half = shape
     defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size, "ROWS": rows}
     defined |= {"STAGES": stages} | ({"HALF": 1} if is_half else {})
     shared_bytes = 2 * stages * slots * dim * 2 + extra
-    return _Kernel(name, defined, kv_heads, threads, shared_bytes)
+    with torch.cuda.device(device):
+        return _Kernel(name, defined, kv_heads, threads, shared_bytes)
 
 
 class _Kernel:
-    """A compiled and loaded function with what its launches have in common."""
+    """A compiled function, loaded on the present device, with what its launches have in common."""
 
     types = (*[ctypes.c_void_p] * 4, ctypes.c_int64, *[ctypes.c_void_p] * 5, ctypes.c_float)
 
@@ -101,10 +102,7 @@ class _Kernel:
         most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
         _checked(driver.cuFuncSetAttribute(self._function, most, shared_bytes))
         _prefer_shared(self._function)
-        self._config = config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimZ = kv_heads, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = threads, 1, 1
-        config.sharedMemBytes = shared_bytes
+        self._kv_heads, self._threads, self._shared_bytes = kv_heads, threads, shared_bytes
 
     def launch(
         self,
@@ -116,17 +114,25 @@ class _Kernel:
         *,
         beside_last: bool,
     ) -> None:
-        config = self._config
-        config.gridDimY = work.grid
-        config.hStream = torch.cuda.current_stream().cuda_stream
-        config.attrs = [_beside()] if beside_last else []
-        config.numAttrs = len(config.attrs)
         outputs = work.items, work.count, work.members, parts, lse
         arguments = (
             *(x.data_ptr() for x in inputs), inputs[3].stride(0),
             *(x.data_ptr() for x in outputs), softmax.scale * LOG2E,
         )  # fmt: skip
-        _checked(driver.cuLaunchKernelEx(config, self._function, (arguments, self.types), 0))
+        device = inputs[0].device
+        with torch.cuda.device(device):
+            config = self._config(work.grid, torch.cuda.current_stream(device), beside_last)
+            _checked(driver.cuLaunchKernelEx(config, self._function, (arguments, self.types), 0))
+
+    def _config(self, items: int, stream: torch.cuda.Stream, beside_last: bool) -> Any:
+        # Made anew each time: other threads launch the same function.
+        config = driver.CUlaunchConfig()
+        config.gridDimX, config.gridDimY, config.gridDimZ = self._kv_heads, items, 1
+        config.blockDimX, config.blockDimY, config.blockDimZ = self._threads, 1, 1
+        config.sharedMemBytes, config.hStream = self._shared_bytes, stream.cuda_stream
+        config.attrs = [_beside()] if beside_last else []
+        config.numAttrs = len(config.attrs)
+        return config
 
 
 def _beside() -> Any:

@@ -1,6 +1,5 @@
 """What the backends that run kernels of their own have in common: a step's arrays on the device."""
 
-import os
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -10,7 +9,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radixkv.attention.base import AttentionBackend, AttentionBatch
-from radixkv.errors import BackendUnavailableError, InvalidSlotsError
+from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import write_kv, write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -275,13 +274,3 @@ class DeviceAttention(AttentionBackend):
 
     def _expected_tokens(self) -> int:
         return self.step.tokens
-
-
-def check_device(name: str) -> None:
-    """Raises BackendUnavailableError where Triton kernels cannot run."""
-    if not torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET"):
-        raise BackendUnavailableError(
-            f"attention backend {name!r} needs a CUDA device, and torch sees none here; "
-            "'reference' works on any device",
-            backend=name,
-        )

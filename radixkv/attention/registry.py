@@ -1,5 +1,6 @@
 """Attention backends by name, each loaded when it is first asked for."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -63,7 +64,21 @@ def _reference() -> type[AttentionBackend]:
     return ReferenceAttention
 
 
+def _check_device(name: str) -> None:
+    """Before anything is imported that is of no use without one: a missing package is no reason."""
+    # Imported here: who registers a backend of another kind need not have torch.
+    import torch
+
+    if not torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET"):
+        raise BackendUnavailableError(
+            f"attention backend {name!r} needs a CUDA device, and torch sees none here; "
+            "'reference' works on any device",
+            backend=name,
+        )
+
+
 def _fa3() -> type[AttentionBackend]:
+    _check_device("fa3")
     from radixkv.attention.fa3 import FA3Attention, check_card
 
     check_card()
@@ -71,18 +86,16 @@ def _fa3() -> type[AttentionBackend]:
 
 
 def _triton() -> type[AttentionBackend]:
-    from radixkv.attention.device import check_device
+    _check_device("triton")
     from radixkv.attention.paged import TritonAttention
 
-    check_device("triton")
     return TritonAttention
 
 
 def _tree() -> type[AttentionBackend]:
-    from radixkv.attention.device import check_device
+    _check_device("tree")
     from radixkv.attention.tree.backend import TreeAttention
 
-    check_device("tree")
     return TreeAttention
 
 

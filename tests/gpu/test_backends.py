@@ -118,7 +118,7 @@ def test_a_tree_is_taken_where_it_pays(device):
     found = chosen(device, shared((64, 3000), own=8, requests=64))
     assert (found.choice, found.distinct_slots, found.slots) == ("tree", 3512, 192512)
     assert found.tree_us < found.flat_us
-    assert str(found).startswith("tree: it is estimated to be faster (tree ")
+    assert str(found).startswith("tree by triton: it is estimated to be faster (tree ")
     assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
     assert chosen(device, decode([300, 200, 9])).reason == "nothing is shared that is worth it"
     assert chosen(device, RAGGED).reason == "requests have more than one new token"

@@ -1,6 +1,7 @@
 """Decode where requests share prefixes: each shared run of slots is read once for all under it."""
 
 from collections.abc import Hashable
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -42,7 +43,8 @@ class TreeAttention(DeviceAttention):
         self._heads = 0
         if q_heads:
             self._learn(q_heads)
-        self._explanation = Explanation("flat", "nothing is planned")
+        self._flat_kernels = "triton" if isinstance(self.flat, TritonAttention) else "fa3"
+        self._explanation = Explanation("flat", "nothing is planned", self._flat_kernels)
 
     def explain(self) -> Explanation:
         """What was chosen when the last step was planned from scratch, why, and what it reads.
@@ -66,10 +68,12 @@ class TreeAttention(DeviceAttention):
 
     def _choose(self, batch: AttentionBatch) -> Explanation:
         reason = self._never_a_tree(batch)
-        if not reason:
-            return self._planned_tree.update(batch, self.mode)
-        self._planned_tree.forget()
-        return Explanation("flat", reason)
+        if reason:
+            self._planned_tree.forget()
+            return Explanation("flat", reason, self._flat_kernels)
+        found = self._planned_tree.update(batch, self.mode)
+        is_tree = found.choice == "tree"
+        return replace(found, kernels=self._planned_tree.kernels if is_tree else self._flat_kernels)
 
     def _never_a_tree(self, batch: AttentionBatch) -> str:
         """Why the step is flat whatever its rows share; empty if it may be a tree."""

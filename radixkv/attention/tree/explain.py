@@ -10,13 +10,16 @@ Choice: TypeAlias = Literal["tree", "flat"]
 class Explanation:
     """What was chosen for a step, and what it rests on; `str()` says it in a line.
 
-    flat_us, tree_us: estimates for one layer. slots: that the requests see, together;
-    distinct_slots: those without repetition, which a tree reads once for every wide item that has
-    them, and the card's cache mostly once. The numbers are 0 where no plan was made.
+    kernels: what computes it: "fa3", "triton", or "cuda" for the tree's own on Hopper (softcap and
+    scales of fp8 are left to Triton even there). flat_us, tree_us: estimates for one layer.
+    slots: that the requests see, together; distinct_slots: those without repetition. A tree reads a
+    slot once for every item that has it, all but the first time from the card's cache as a rule.
+    The numbers are 0 where no plan was made.
     """
 
     choice: Choice
     reason: str
+    kernels: str = ""
     flat_us: float = 0.0
     tree_us: float = 0.0
     slots: int = 0
@@ -26,10 +29,11 @@ class Explanation:
     narrow_items: int = 0
 
     def __str__(self) -> str:
+        begun = f"{self.choice} by {self.kernels}: {self.reason}"
         if not self.slots:
-            return f"{self.choice}: {self.reason}"
+            return begun
         return (
-            f"{self.choice}: {self.reason} (tree {self.tree_us:.0f} us, "
+            f"{begun} (tree {self.tree_us:.0f} us, "
             f"flat {self.flat_us:.0f} us; {self.distinct_slots:,} of {self.slots:,} slots are "
             f"distinct, {self.shared_runs} shared runs, {self.wide_items} wide and "
             f"{self.narrow_items} narrow items)"

@@ -27,6 +27,7 @@ class PlannedTree:
         self._arrays = DeviceArrays(pool.device)
         self._shape = Shape(1, pool.kv_heads)
         self._kernels = TileKernels(pool)
+        self.kernels = "triton"
         self._plan: TreePlan | None = None
         self._names: list[Hashable] = []
         self._lengths = np.zeros(0, np.int32)
@@ -44,6 +45,7 @@ class PlannedTree:
             group, self._pool.kv_heads, rows, wide_rows, blocks, NARROW_BLOCKS * blocks
         )
         self._plan = None
+        self.kernels = self._kernels.serve(group)
 
     def update(self, batch: AttentionBatch, mode: str) -> Explanation:
         """Plan `batch`: on from the last plan where every row has grown by one slot."""
@@ -72,6 +74,7 @@ class PlannedTree:
             return Explanation(
                 choice,
                 reason,
+                "",
                 cost.flat_us,
                 cost.tree_us,
                 plan.total,

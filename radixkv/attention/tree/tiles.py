@@ -11,6 +11,8 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 # Stages of a narrow block among its like, and beside a wide block. The fewer there are, the more
 # blocks find room; measured on an H200.
 STAGES, STAGES_BESIDE = 4, 2
+# Query rows of the largest narrow CUDA tile.
+NARROW_ROWS = 16
 # Narrow blocks that a multiprocessor runs at once.
 NARROW_BLOCKS = 6
 
@@ -38,6 +40,11 @@ class TileKernels:
         self._has_cuda = self.is_hopper and _cuda_serves(pool)
         self.wide_rows = 128 if self.is_hopper and pool.head_dim <= 128 else 64
 
+    def serve(self, group: int) -> str:
+        """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
+        "cuda" or "triton"."""
+        return "cuda" if self._has_cuda and group <= NARROW_ROWS else "triton"
+
     def run(
         self,
         inputs: Inputs,
@@ -50,7 +57,7 @@ class TileKernels:
         """Compute items of both kinds; what is launched next may start early. inputs: q, k, v and
         the table of rows."""
         is_plain = (softmax.softcap, softmax.k_scale, softmax.v_scale) == (0.0, 1.0, 1.0)
-        is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= 16)
+        is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= NARROW_ROWS)
         has_dtype = inputs[0].dtype == self._pool.dtype
         on_cuda = self._has_cuda and is_plain and is_small and has_dtype
         run = self._cuda if on_cuda else self._triton

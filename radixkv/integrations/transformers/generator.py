@@ -16,6 +16,7 @@ from torch import Tensor
 from transformers import PreTrainedModel
 
 from radixkv.arguments import at_least
+from radixkv.attention import AttentionBackend
 from radixkv.cache import PrefixCache
 from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
@@ -66,14 +67,21 @@ class Generator:
         self.cache = cache
         self.pool = _pool_of(cache, model, kv_dtype)
         max_graph = max_batch if graphs else None
-        self._paged = PagedModel(model, self.pool, backend, max_batch=max_graph)
         config: Any = model.config.get_text_config()
         self._vocab_size: int = config.vocab_size
         context: int = getattr(config, "max_position_embeddings", None) or cache.num_slots
         self._max_length = min(cache.num_slots, cache.max_context_len, context)
+        self._paged = PagedModel(
+            model, self.pool, backend, max_batch=max_graph, max_context=self._max_length
+        )
         self._eos_ids = _eos_ids(model)
         self._schedule = Schedule(cache, max_batch, chunk_size, reuse=reuse)
         self._lock = threading.RLock()
+
+    @property
+    def attention(self) -> AttentionBackend:
+        """The backend; "tree" says by `explain()` how the last step was computed, and why so."""
+        return self._paged.backend
 
     @property
     def num_waiting(self) -> int:

@@ -33,13 +33,15 @@ class DecodeGraphs:
 
     Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
     (see `DeviceAttention`), and has a memory pool of its own, so the order of capture is no matter.
-    backend: a DeviceAttention.
+    backend: a DeviceAttention. A graph's memory is what a step takes beside the model: at most
+    MAX_GRAPHS of them are kept, and the first captured goes first.
     """
 
-    def __init__(self, backend: Any, max_batch: int) -> None:
+    def __init__(self, backend: Any, max_batch: int, max_context: int) -> None:
         self._backend = backend
         self._sizes = sorted({*(size for size in SIZES if size < max_batch), max_batch})
-        backend.reserve(max_batch, 1)
+        # A table that moved would take every graph with it.
+        backend.reserve(max_batch, max_context)
         # Token ids and positions, which every graph reads.
         self._inputs = torch.zeros((2, max_batch), dtype=torch.int64, device=backend.pool.device)
         self._graphs: dict[Hashable, Captured] = {}

@@ -107,7 +107,7 @@ class PagedModel:
     """Computes packed steps of `model` over `pool`; `model` stays usable on its own between steps.
 
     max_batch: steps of one token each for up to so many requests are captured in CUDA graphs, where
-    the backend can; None: never.
+    the backend can; None: never. max_context: of a request, for which the graphs have room.
     Raises InvalidArgumentError for a model with features that radixkv does not serve. They are
     found by a trial run of one token that touches nothing in the pool.
     """
@@ -119,6 +119,7 @@ class PagedModel:
         backend: str = "reference",
         *,
         max_batch: int | None = None,
+        max_context: int = 1,
     ) -> None:
         parameters = inspect.signature(model.forward).parameters
         _refuse_model(model, parameters)
@@ -131,7 +132,7 @@ class PagedModel:
         self._try_out()
         self._graphs: DecodeGraphs | None = None
         if max_batch and self.backend.captures and pool.device.type == "cuda":
-            self._graphs = DecodeGraphs(self.backend, max_batch)
+            self._graphs = DecodeGraphs(self.backend, max_batch, max_context)
 
     def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, keep: NDArray[Any]) -> Tensor:
         """Compute the new tokens of `batch`; float32 logits (len(keep), vocabulary).

@@ -93,7 +93,8 @@ class Schedule:
         """What the next step computes if all go on as they do; `next_step` then gives just that.
 
         It takes no tokens to know, so it can be planned while `step` is still being computed. The
-        slots are reserved. None: it will be another, or there is no room.
+        slots are reserved, which may evict for a step that never comes: some ends by its token.
+        None: it will be another, or there is no room, or somebody waits who may come in.
         """
         if self.waiting and len(self.running) < self.max_batch:
             return None
