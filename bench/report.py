@@ -58,8 +58,13 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "radixkv": radixkv.__version__,
         "core": radixkv.RadixTree().core,
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": versions(PACKAGES),
     }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: found for name in packages if (found := _version(name))}
 
 
 def kept_at(
