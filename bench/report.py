@@ -7,15 +7,46 @@ import platform
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterable
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import radixkv
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "bench" / "results"
 PACKAGES = ("numpy", "torch", "transformers", "grpcio", "hypothesis")
+
+
+class Claim(NamedTuple):
+    """What a figure must be: at least or at most `bound`."""
+
+    name: str
+    reached: float
+    sense: Literal["at least", "at most"]
+    bound: float
+
+    @property
+    def is_met(self) -> bool:
+        """False for what is not a number."""
+        if self.sense == "at least":
+            return self.reached >= self.bound
+        return self.reached <= self.bound
+
+
+def judge(claims: Iterable[Claim]) -> None:
+    """Print what is missed; the process ends with status 1 if anything is, or nothing is claimed.
+
+    To be called last, when figures are saved: what falls short is a result too.
+    """
+    claims = [*claims]
+    missed = [claim for claim in claims if not claim.is_met]
+    for name, reached, sense, bound in missed:
+        print(f"missed: {name}: {reached:g}, {sense} {bound:g} is claimed")
+    print(f"{len(claims) - len(missed)} of {len(claims)} claims are met", flush=True)
+    if missed or not claims:
+        sys.exit(1)
 
 
 def machine() -> dict[str, Any]:
@@ -27,8 +58,13 @@ def machine() -> dict[str, Any]:
         "python": platform.python_version(),
         "radixkv": radixkv.__version__,
         "core": radixkv.RadixTree().core,
-        "versions": {name: found for name in PACKAGES if (found := _version(name))},
+        "versions": versions(PACKAGES),
     }
+
+
+def versions(packages: Iterable[str]) -> dict[str, str]:
+    """Of those that are installed."""
+    return {name: found for name in packages if (found := _version(name))}
 
 
 def kept_at(

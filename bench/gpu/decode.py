@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.batches import SHARED, UNSHARED, Batch, skewed
+from bench.gpu.batches import AT_LEAST, FLASHINFER_AT_LEAST, SHARED, UNSHARED, Batch, skewed
 from bench.gpu.measure import (
     captured,
     clean_us,
@@ -27,7 +27,7 @@ from bench.gpu.measure import (
     medians,
     save_figures,
 )
-from bench.report import kept_at
+from bench.report import Claim, judge, kept_at
 from radixkv.attention import get_backend
 from radixkv.attention.tree.backend import TreeAttention
 
@@ -113,6 +113,21 @@ def shown(row: dict[str, Any]) -> str:
     )
 
 
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    """Against flat for each batch, against FlashInfer where it ran.
+
+    Judged as saved and shown, in hundredths: 0.986 counts as 0.99.
+    """
+    found = []
+    for row in rows:
+        name, reached = row["batch"], row["times_flat"]
+        found.append(Claim(f"{name}: times flat", reached, "at least", AT_LEAST[name]))
+        if "times_flashinfer" in row:
+            reached, bound = row["times_flashinfer"], FLASHINFER_AT_LEAST[name]
+            found.append(Claim(f"{name}: times FlashInfer", reached, "at least", bound))
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--without-flashinfer", action="store_true")
@@ -134,6 +149,9 @@ def main() -> None:
     print(save_figures("decode", figures, out))
     empty = in_turn({"empty": captured(lambda: torch.empty(1, device="cuda").zero_())})
     print(f"a graph of one empty kernel: {median(empty['empty']):.1f} us")
+    if not flashinfer:
+        print("FlashInfer did not run: what is claimed against it is not judged")
+    judge(claims(rows))
 
 
 if __name__ == "__main__":

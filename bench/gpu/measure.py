@@ -2,16 +2,21 @@
 
 import subprocess
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any
 
 import torch
 
-from bench.report import RESULTS, save
+from bench.report import PACKAGES, RESULTS, save, versions
 
 ROUNDS = 5
+# The two names under which sgl-kernel, which has fa3, is published, and what else runs on the card.
+SGL_KERNEL = ("sglang-kernel", "sgl-kernel")
+CONTENDERS = (*SGL_KERNEL, "flashinfer-python", "triton")
 
 
 def captured(run: Callable[[], Any]) -> Callable[[], None]:
@@ -96,9 +101,19 @@ def card() -> dict[str, Any]:
 
 
 def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
-    """Into bench/results/gpu/NAME.json, with the card."""
+    """Into bench/results/gpu/NAME.json, with the card and the versions of the contenders."""
     where = path or RESULTS / "gpu" / f"{name}.json"
-    return save(name, {**card(), **figures}, where)
+    return save(name, {"versions": all_versions(), **card(), **figures}, where)
+
+
+def all_versions() -> dict[str, str]:
+    """Of the packages that every benchmark tells, and of the contenders."""
+    found = versions([*PACKAGES, *CONTENDERS])
+    if not found.keys() & {*SGL_KERNEL}:
+        # It may lie on the path without being a distribution; and figures are worth more than it.
+        with suppress(Exception):
+            found["sgl-kernel"] = str(import_module("sgl_kernel").__version__)
+    return found
 
 
 def _driver() -> str:

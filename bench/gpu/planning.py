@@ -15,16 +15,17 @@ import torch
 
 from bench.gpu.batches import SHARED, UNSHARED, Batch, Shape, scattered
 from bench.gpu.measure import save_figures
-from bench.report import RESULTS, save
+from bench.report import RESULTS, Claim, judge, save
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.attention.tree.planner import Shape as Heads
 from radixkv.attention.tree.planner import plan_rows
 
 # Fewer steps than a plan advances before it is made anew.
 ROUNDS, STEPS = 200, 50
+SHAPES = [*SHARED, *UNSHARED]
 PATH = RESULTS / "gpu" / "planning.json"
-# What the claim is, for 64 requests, in microseconds.
-SCRATCH_AT_MOST, NEXT_AT_MOST = 150, 30
+# What is claimed for so many requests, in microseconds.
+CLAIMED, SCRATCH_AT_MOST, NEXT_AT_MOST = 64, 150, 30
 
 
 def timed(run: Callable[[], Any]) -> list[float]:
@@ -72,11 +73,25 @@ def on_device(shape: Shape) -> dict[str, list[float]]:
     return samples
 
 
+def claims(rows: list[dict[str, Any]]) -> list[Claim]:
+    """For rows of SHAPES."""
+    found = []
+    for shape, row in zip(SHAPES, rows, strict=True):
+        if shape.requests == CLAIMED:
+            name, us = row["batch"], row["us"]
+            found += [
+                Claim(f"{name}: us from scratch", us["scratch"], "at most", SCRATCH_AT_MOST),
+                Claim(f"{name}: us for the next step", us["next"], "at most", NEXT_AT_MOST),
+            ]
+    return found
+
+
 def main() -> None:
-    rows = [measured(shape) for shape in [*SHARED, *UNSHARED]]
+    rows = [measured(shape) for shape in SHAPES]
     for row in rows:
         print(f"{row['batch']:52} {row['us']}")
     print((save_figures if torch.cuda.is_available() else save)("planning", {"rows": rows}, PATH))
+    judge(claims(rows))
 
 
 if __name__ == "__main__":
