@@ -1,5 +1,6 @@
 """Timing on a CUDA card: captured graphs, cold caches, contenders in turn."""
 
+import argparse
 import subprocess
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -11,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench.report import PACKAGES, RESULTS, save, versions
+from bench.report import PACKAGES, RESULTS, ROOT, save, versions
 
 ROUNDS = 5
 # The two names under which sgl-kernel, which has fa3, is published, and what else runs on the card.
@@ -98,6 +99,15 @@ def card() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
+
+
+def where_to(name: str, doc: str | None) -> Path:
+    """`--out`, the one option of a script; else bench/results/gpu, without a card build/bench."""
+    parser = argparse.ArgumentParser(description=doc)
+    parser.add_argument("--out", type=Path)
+    has_card = torch.cuda.is_available()
+    default: Path = (RESULTS if has_card else ROOT / "build" / "bench") / "gpu" / f"{name}.json"
+    return parser.parse_args().out or default
 
 
 def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:

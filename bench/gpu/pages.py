@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.gpu.measure import captured, in_turn, medians, save_figures
+from bench.gpu.measure import captured, in_turn, medians, save_figures, where_to
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -62,12 +62,13 @@ def measured(name: str) -> dict[str, Any]:
 
 
 def main() -> None:
+    path = where_to("pages", __doc__)
     torch.manual_seed(0)
     rows = []
     for name in WORK:
         rows.append(measured(name))
         print(name, rows[-1]["us"], f"page size 1 takes {rows[-1]['price_of_page_1']} of the best")
-    print(save_figures("pages", {"heads": [HEADS, KV_HEADS], "dim": DIM, "rows": rows}))
+    print(save_figures("pages", {"heads": [HEADS, KV_HEADS], "dim": DIM, "rows": rows}, path))
 
 
 if __name__ == "__main__":

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 
 from bench.gpu.batches import SHARED, UNSHARED, Batch, Shape, scattered
-from bench.gpu.measure import save_figures
-from bench.report import RESULTS, Claim, judge, save
+from bench.gpu.measure import save_figures, where_to
+from bench.report import Claim, judge, save
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.attention.tree.planner import Shape as Heads
 from radixkv.attention.tree.planner import plan_rows
@@ -23,7 +23,6 @@ from radixkv.attention.tree.planner import plan_rows
 # Fewer steps than a plan advances before it is made anew.
 ROUNDS, STEPS = 200, 50
 SHAPES = [*SHARED, *UNSHARED]
-PATH = RESULTS / "gpu" / "planning.json"
 # What is claimed for so many requests, in microseconds.
 CLAIMED, SCRATCH_AT_MOST, NEXT_AT_MOST = 64, 150, 30
 
@@ -87,10 +86,12 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
 
 
 def main() -> None:
+    path = where_to("planning", __doc__)
     rows = [measured(shape) for shape in SHAPES]
     for row in rows:
         print(f"{row['batch']:52} {row['us']}")
-    print((save_figures if torch.cuda.is_available() else save)("planning", {"rows": rows}, PATH))
+    kept = save_figures if torch.cuda.is_available() else save
+    print(kept("planning", {"rows": rows}, path))
     judge(claims(rows))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from bench.gpu.measure import captured, in_turn, medians, save_figures
+from bench.gpu.measure import captured, in_turn, medians, save_figures, where_to
 from bench.report import Claim, judge
 from radixkv.kernels.gpu.store import write_kv
 
@@ -65,12 +65,13 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
 
 
 def main() -> None:
+    path = where_to("writes", __doc__)
     torch.manual_seed(0)
     pool = torch.zeros(2, SLOTS + 1, HEADS, DIM, dtype=torch.bfloat16, device="cuda")
     rows = [measured(pool, tokens) for tokens in TOKENS]
     for row in rows:
         print(row["tokens"], row["us"], f"{row['of_copy']} of a copy, {row['times_index_put']} x")
-    print(save_figures("writes", {"heads": HEADS, "dim": DIM, "rows": rows}))
+    print(save_figures("writes", {"heads": HEADS, "dim": DIM, "rows": rows}, path))
     judge(claims(rows))
 
 
