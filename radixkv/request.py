@@ -1,5 +1,6 @@
 """One request as the cache sees it."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
@@ -46,6 +47,7 @@ class Request:
     length = cached_len = shared = capacity = 0
     handle: Handle | None = None
     generation = 0  # of the weights and the tree that its K/V belongs to
+    _rewritten = 0  # how often slots of the row gave way to others, but for those that it shares
     table: Int32Array = EMPTY
     _tokens: Int32Array = EMPTY
 
@@ -61,6 +63,15 @@ class Request:
         return self.table[: self.length] if self.state == "running" else EMPTY
 
     @property
+    def row_name(self) -> Hashable:
+        """For `AttentionBatch.names`: the same as long as the row only grows, and no other's ever.
+
+        A publication, which may put others' slots in place of the request's own, changes it, and so
+        does a new admission or a rollback.
+        """
+        return self.id, self._rewritten, self.shared
+
+    @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
         return self._tokens[: self.length]
@@ -68,6 +79,7 @@ class Request:
     def place(self, row: int) -> None:
         """Hold that row of the pool."""
         self.row, self.table = row, self._pool.rows[row]
+        self._rewritten += 1
 
     def begin(self, token_ids: Int32Array) -> None:
         """Know these tokens and no others; the array is the request's from now on."""
@@ -86,6 +98,7 @@ class Request:
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
         self.length, self.capacity = length, capacity
+        self._rewritten += 1
         self.cached_len = min(self.cached_len, length)
         self.content = cut_content(self.content, length)
 

@@ -5,6 +5,7 @@ another number reads someone else's memory.
 """
 
 from collections import Counter, deque
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 import pytest
@@ -29,6 +30,7 @@ class ComparedCache:
     def __init__(self, cache: PrefixCache, oracle: Oracle, memory: Memory) -> None:
         self.cache, self.oracle, self.memory = cache, oracle, memory
         self.pairs: list[Pair] = []  # live ones and a few that ended
+        self.rows: dict[Hashable, list[int]] = {}  # by name, as they were last
         self.revision = 0
         self.counts: Counter[str] = Counter()
 
@@ -56,6 +58,7 @@ class ComparedCache:
         for pair in self.pairs:
             compare_pair(pair)
         assert self.cache.live_requests == [pair.request for pair in self.live_pairs()]
+        self.compare_names()
         self.compare_memory()
         if integrity:
             assert self.cache.check_integrity() == []
@@ -64,6 +67,16 @@ class ComparedCache:
         live = {id(twin): at for at, twin in enumerate(self.oracle.live)}
         pairs = [pair for pair in self.pairs if id(pair.twin) in live]
         return sorted(pairs, key=lambda pair: live[id(pair.twin)])
+
+    def compare_names(self) -> None:
+        """A row that keeps its name, or has it again, has only grown, reserved slots included."""
+        rows = {
+            each.row_name: each.table[: each.capacity].tolist() for each in self.cache.live_requests
+        }
+        for name in rows.keys() & self.rows.keys():
+            before = self.rows[name]
+            assert rows[name][: len(before)] == before
+        self.rows |= rows
 
     def compare_sizes(self) -> None:
         oracle, stats = self.oracle, self.cache.stats()

@@ -336,7 +336,7 @@ def test_no_two_generations_ever_have_rows_of_one_name(tiny_llama):
     for _ in range(20):
         generation = generator.submit(SYSTEM, 3)
         generator.step()
-        names.append(generation.row_name)
+        names.append(generation.request.row_name)
         generator.run()
         del generation
     assert len(set(names)) == 20

@@ -1,7 +1,7 @@
 """One prompt and what comes of it."""
 
 import time
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeAlias
 
@@ -89,15 +89,6 @@ class Generation:
     def is_prefilling(self) -> bool:
         """Whether it runs and its next token cannot be drawn before more is computed."""
         return self.is_running and self.computed < self.prefill_end
-
-    @property
-    def row_name(self) -> Hashable:
-        """Stays the same as long as its row only grows: a new admission or a publication, which
-        puts others' slots in place of its own, gives it another. No other generation ever has it.
-        """
-        if self.request is None:
-            return None
-        return self.request.id, self.numbers.retractions, self.request.shared
 
     @property
     def all_tokens(self) -> NDArray[np.int32]:
