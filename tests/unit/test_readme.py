@@ -10,7 +10,9 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 from radixkv.service import CacheServer
 
 README = Path(__file__).parents[2] / "README.md"
-EXAMPLES = re.findall(r"^```python\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.M)
+EXAMPLES: list[str] = re.findall(
+    r"^```python\n(.*?)^```", README.read_text("utf-8"), re.DOTALL | re.M
+)
 
 
 def test_the_library_and_the_service_examples_run():
