@@ -290,7 +290,7 @@ class RequestLife:
             readers[slots_read] += 1
         for request in self._live.values():
             readers[request.table[: request.shared]] += 1
-            request.handle, request.shared = None, 0
+            request.own_all()
         self._ledger.retire(slots, readers)
 
     def _private_slots(self) -> Int32Array:

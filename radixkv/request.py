@@ -67,7 +67,7 @@ class Request:
         """For `AttentionBatch.names`: the same as long as the row only grows, and no other's ever.
 
         A publication, which may put others' slots in place of the request's own, changes it, and so
-        does a new admission or a rollback.
+        does a new admission, a rollback or a reset.
         """
         return self.id, self._rewritten, self.shared
 
@@ -101,6 +101,11 @@ class Request:
         self._rewritten += 1
         self.cached_len = min(self.cached_len, length)
         self.content = cut_content(self.content, length)
+
+    def own_all(self) -> None:
+        """Share nothing any more: the tree that it shared with is gone."""
+        self.handle, self.shared = None, 0
+        self._rewritten += 1
 
     def twin(self, id: int) -> "Request":
         """Another request that may share what this one shares; it has no row yet."""
