@@ -9,6 +9,7 @@ free ──allocate──> on loan ──store──> the tree
  └────────────────────┴──> aside ──> free
 """
 
+import weakref
 from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
@@ -65,12 +66,20 @@ class Loans:
     """Pins on a cache and slots on loan from it. Thread-safe, as the cache is."""
 
     def __init__(self, cache: "PrefixCache") -> None:
-        self._cache = cache
+        # Not the cache itself, which holds this: a ring would keep its pool of gigabytes until
+        # garbage is collected.
+        self._held_by = weakref.ref(cache)
         self.pins: set[Pin] = set()
         # (num_slots + page_size,) int32: the borrower of each slot.
         self.borrower_of = np.zeros(cache.num_slots + cache.page_size, np.int32)
         self._unused: list[int] = []  # numbers of borrowers that ended
         self._last = _NOBODY
+
+    @property
+    def _cache(self) -> "PrefixCache":
+        cache = self._held_by()
+        assert cache is not None, "keep the cache as long as its loans are used"
+        return cache
 
     # ---- pins ----
 

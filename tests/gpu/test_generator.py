@@ -79,3 +79,35 @@ def test_a_decode_step_waits_for_its_tokens_and_nothing_else(backend):
     finally:
         torch.cuda.set_sync_debug_mode("default")
     assert [len(each.tokens) for each in generations] == [n + 5 for n in before]
+
+
+def test_garbage_that_is_found_during_a_capture_does_no_harm():
+    """The graphs of an earlier generator, which a collection in the capture would destroy."""
+    model = llama(torch.bfloat16)
+    held = [ring_of(run(Generator(model, num_slots=900, backend="tree")))]
+    generator = Generator(model, num_slots=900, backend="tree")
+    call = generator._paged._call
+
+    def littering(*inputs, **how):
+        if torch.cuda.is_current_stream_capturing():
+            held.clear()
+            assert len([[] for _ in range(100_000)]) == 100_000  # enough for a collection
+        return call(*inputs, **how)
+
+    generator._paged._call = littering
+    run(generator)
+    assert not held
+
+
+def ring_of(thing):
+    """Holds `thing`, and itself: only a collection of garbage frees them."""
+    ring = [thing]
+    ring.append(ring)
+    return ring
+
+
+def run(generator):
+    generations = [generator.submit(prompt, NEW_TOKENS) for prompt in PROMPTS[:3]]
+    generator.run()
+    assert all(len(each.tokens) == NEW_TOKENS for each in generations)
+    return generator

@@ -1,7 +1,9 @@
 """Generator: the same tokens as the model alone, whatever the pool, and nothing left behind."""
 
+import gc
 import random
 import threading
+import weakref
 
 import pytest
 import torch
@@ -243,6 +245,21 @@ def test_logits_are_kept_on_demand(tiny_llama):
     with torch.no_grad():
         expected = tiny_llama(torch.tensor([SYSTEM + kept.tokens])).logits[0, len(SYSTEM) - 1 : -1]
     assert (torch.stack(kept.logits) - expected).abs().max() < 1e-5
+
+
+def test_what_nobody_holds_any_more_is_gone_at_once(tiny_llama):
+    """Its pool may be most of a card's memory, and the next generator's must find room."""
+    gc.collect()
+    gc.disable()
+    try:
+        generator = Generator(tiny_llama, num_slots=100)
+        generation = generator.submit(SYSTEM, 3)
+        generator.run()
+        pool, cache = weakref.ref(generator.pool), weakref.ref(generator.cache)
+        del generator, generation
+        assert (pool(), cache()) == (None, None)
+    finally:
+        gc.enable()
 
 
 def test_tokens_are_told_as_they_come(tiny_llama, alone):

@@ -1,6 +1,8 @@
 """Decode steps as CUDA graphs: launching kernels one by one takes longer than running them."""
 
-from collections.abc import Callable, Hashable
+import gc
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,18 +24,20 @@ class Captured(NamedTuple):
     logits: Tensor
 
 
+# Computes the planned step from token ids and positions, and gives all its logits.
+Call = Callable[[Tensor, Tensor], Tensor]
+
+
 class DecodeGraphs:
-    """Graphs of `call(token_ids, positions)` after a plan of `backend`, captured when needed.
+    """Graphs of a model's call after a plan of `backend`, captured when needed.
 
     Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
     (see `DeviceAttention`), and has a memory pool of its own, so the order of capture is no matter.
-    backend: a DeviceAttention. call: computes the planned step, and gives all its logits.
+    backend: a DeviceAttention.
     """
 
-    def __init__(
-        self, backend: Any, max_batch: int, call: Callable[[Tensor, Tensor], Tensor]
-    ) -> None:
-        self._backend, self._call = backend, call
+    def __init__(self, backend: Any, max_batch: int) -> None:
+        self._backend = backend
         self._sizes = sorted({*(size for size in SIZES if size < max_batch), max_batch})
         backend.reserve(max_batch, 1)
         # Token ids and positions, which every graph reads.
@@ -48,15 +52,15 @@ class DecodeGraphs:
         """Plan `batch`, padded to the size of its graph."""
         self._backend.plan(batch, pad_to=self._size(batch))
 
-    def logits(self, token_ids: NDArray[Any], batch: AttentionBatch) -> Tensor:
+    def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, call: Call) -> Tensor:
         """Float32 logits (requests, vocabulary) of the planned batch; the next call overwrites
-        them.
+        them. call: always the same.
         """
         n, size = len(batch.rows), self._size(batch)
         self._send(token_ids, batch.positions)
         key = self._backend.graph_key
         if key not in self._graphs:
-            return self._capture(key, size)[:n]
+            return self._capture(key, size, call)[:n]
         captured = self._graphs[key]
         captured.graph.replay()
         return captured.logits[:n]
@@ -69,15 +73,32 @@ class DecodeGraphs:
         np.stack([token_ids, positions], out=staging.numpy()[:, : len(token_ids)])
         self._inputs.copy_(staging, non_blocking=True)
 
-    def _capture(self, key: Hashable, size: int) -> Tensor:
+    def _capture(self, key: Hashable, size: int, call: Call) -> Tensor:
         token_ids, positions = self._inputs[:, :size]
         # Compiles what is to be compiled, and is this step.
-        logits = self._call(token_ids, positions)
+        logits = call(token_ids, positions)
         torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            captured = self._call(token_ids, positions)
+        with _captured_in(graph):
+            captured = call(token_ids, positions)
         if len(self._graphs) == MAX_GRAPHS:
             del self._graphs[next(iter(self._graphs))]
         self._graphs[key] = Captured(graph, captured)
         return logits
+
+
+@contextmanager
+def _captured_in(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
+    """As `torch.cuda.graph`, with nothing else given back meanwhile.
+
+    A graph that a collection of garbage finds would be destroyed, which ends a capture as an error.
+    Other threads may do as they like.
+    """
+    collects = gc.isenabled()
+    gc.disable()
+    try:
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            yield
+    finally:
+        if collects:
+            gc.enable()

@@ -131,7 +131,7 @@ class PagedModel:
         self._try_out()
         self._graphs: DecodeGraphs | None = None
         if max_batch and self.backend.captures and pool.device.type == "cuda":
-            self._graphs = DecodeGraphs(self.backend, max_batch, self._call)
+            self._graphs = DecodeGraphs(self.backend, max_batch)
 
     def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, keep: NDArray[Any]) -> Tensor:
         """Compute the new tokens of `batch`; float32 logits (len(keep), vocabulary).
@@ -142,7 +142,7 @@ class PagedModel:
             self.plan(batch)
         self._planned = None
         if self._graphs and self._graphs.serves(batch):
-            logits = self._graphs.logits(token_ids, batch)
+            logits = self._graphs.logits(token_ids, batch, self._call)
             # An index comes from the host, and sending it would wait for the step.
             return logits if len(keep) == len(logits) else logits[keep]
         return self._forward(token_ids, batch, keep, self.backend, self._cache)
