@@ -410,6 +410,19 @@ def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):
     assert good.tokens == alone(SYSTEM, 2)
 
 
+def test_those_at_the_head_of_the_line_who_left_it_hold_up_nobody(tiny_llama, alone):
+    """As many as run at once: two were cancelled, one names weights that are gone."""
+    generator = Generator(tiny_llama, num_slots=64, max_batch=1)
+    generator.cache.set_weight_version(2)
+    gone = [generator.submit(SYSTEM, 2) for _ in range(2)]
+    generator.submit(SYSTEM, 2, namespace=Namespace(weight_version=1))
+    good = generator.submit(SYSTEM, 2)
+    for each in gone:
+        each.cancel()
+    run_checked(generator)
+    assert good.tokens == alone(SYSTEM, 2)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3, 6])
 def test_a_cancelled_generation_gives_everything_back(tiny_llama, alone, steps):
     generator = Generator(tiny_llama, num_slots=64, chunk_size=5)
