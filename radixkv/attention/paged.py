@@ -62,7 +62,8 @@ class TritonAttention(DeviceAttention):
         if q.shape[1] != self._heads:
             self._heads = q.shape[1]
             self._cut()
-        q, out, parts, lse = q.contiguous(), torch.empty_like(q), None, None
+        q, parts, lse = q.contiguous(), None, None
+        out = torch.empty_like(q)
         if self._parts:
             parts = q.new_empty((self._parts, *q.shape[1:]), dtype=torch.float32)
             lse = q.new_empty((self._parts, q.shape[1]), dtype=torch.float32)

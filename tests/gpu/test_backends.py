@@ -25,6 +25,17 @@ def test_a_ragged_mix_of_prompts_and_decodes(device, name, page_size, heads):
     assert difference(batch.run(backend), batch.expected()) < 1e-5
 
 
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize("paths", [RAGGED, shared((8, 300), own=5)])
+def test_queries_may_lie_in_memory_head_by_head(device, name, paths):
+    """As they do where a model puts them together, of a rotated part and another for one."""
+    batch = batch_of(paths, device=device)
+    expected = batch.expected()
+    batch.q = batch.q.transpose(0, 1).contiguous().transpose(0, 1)
+    options = {"mode": "tree", "q_heads": 8} if name == "tree" else {}
+    assert difference(batch.run(get_backend(name, batch.pool, **options)), expected) < 1e-5
+
+
 @pytest.mark.parametrize("features", FEATURES)
 @pytest.mark.parametrize("paths", [RAGGED, decode([1, 40, 2100])])
 def test_features_of_models(device, features, paths):
