@@ -63,7 +63,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4)])
+@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4), ((71, 1), 1)])
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     batch = batch_of(TREES[name], heads, page_size=page_size, device=device)
