@@ -4,6 +4,7 @@ import gc
 import random
 import threading
 import weakref
+from itertools import pairwise
 
 import pytest
 import torch
@@ -340,6 +341,28 @@ def test_no_two_generations_ever_have_rows_of_one_name(tiny_llama):
         generator.run()
         del generation
     assert len(set(names)) == 20
+
+
+def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_llama, alone):
+    """A device that believed the old name would go on with slots that are others' now."""
+    generator = Generator(tiny_llama, num_slots=100)
+    planned = []
+    plan = generator._paged.backend.plan
+
+    def noted(batch):
+        planned.append(dict(zip(batch.names, [row.tolist() for row in batch.rows], strict=True)))
+        plan(batch)
+
+    generator._paged.backend.plan = noted
+    prompts = [[*SYSTEM[:4], *range(first, first + 10)] for first in (20, 40)]
+    generations = [generator.submit(prompt, 4) for prompt in prompts]
+    generator.step()
+    generator.cache.reset(force=True)
+    run_checked(generator)
+    for before, after in pairwise(planned):
+        for name in before.keys() & after.keys():
+            assert after[name][: len(before[name])] == before[name]
+    assert [each.tokens for each in generations] == [alone(prompt, 4) for prompt in prompts]
 
 
 def test_what_never_fits_is_refused_at_once(tiny_llama):

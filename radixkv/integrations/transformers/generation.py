@@ -95,9 +95,11 @@ class Generation:
         """Stays the same as long as its row only grows: a new admission or a publication, which
         puts others' slots in place of its own, gives it another. No other generation ever has it.
         """
-        if self.request is None:
+        request = self.request
+        if request is None:
             return None
-        return self.request.id, self.numbers.retractions, self.request.shared
+        # A reset of the cache takes `shared` back to 0, where it was before the publication.
+        return request.id, self.numbers.retractions, request.shared, request.handle is None
 
     @property
     def all_tokens(self) -> NDArray[np.int32]:
