@@ -6,6 +6,7 @@ import torch
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, get_backend
+from radixkv.errors import InvalidArgumentError
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
@@ -71,6 +72,36 @@ def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     result = batch.run(backend)
     assert backend.explain().choice == "tree"
     assert difference(result, batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("planned", [2, 16])
+def test_queries_of_other_heads_than_a_tree_was_planned_for(device, planned):
+    batch = batch_of(TREES["two levels"], (8, 2), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=planned)
+    for _ in range(2):
+        assert difference(batch.run(backend), batch.expected()) < 1e-5
+    assert backend.explain().choice == "tree"
+
+
+@pytest.mark.parametrize("q_heads", [0, -2, 1, 3])
+def test_heads_that_no_query_can_have_are_refused(device, q_heads):
+    batch = batch_of(TREES["two levels"], (8, 2), device=device)
+    with pytest.raises(InvalidArgumentError, match=f"q_heads is {q_heads}"):
+        get_backend("tree", batch.pool, q_heads=q_heads)
+
+
+def test_a_graph_of_a_tree_is_not_taken_for_one_with_other_flat_items(device):
+    """Its layers with a window are flat."""
+    batch = batch_of(decode([1500, 1040, 620]), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
+    batch.run(backend, window=9)
+    keys = []
+    for length in (1040, 1010):
+        batch.rows[1] = batch.rows[1][:length]
+        backend.plan(batch.asked)
+        keys.append(backend.graph_key)
+    assert backend.explain().choice == "tree"
+    assert keys[0] != keys[1]
 
 
 @pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"sm_scale": 0.1}])
