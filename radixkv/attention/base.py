@@ -40,6 +40,13 @@ class AttentionBatch:
                 rows=len(self.rows),
                 query_lens=len(self.query_lens),
             )
+        if self.names is not None and len(self.names) != len(self.rows):
+            raise InvalidArgumentError(
+                f"the batch has {len(self.rows)} rows and {len(self.names)} names; it takes one of "
+                "each a request, or no names",
+                rows=len(self.rows),
+                names=len(self.names),
+            )
         for at, (row, query_len) in enumerate(zip(self.rows, self.query_lens, strict=True)):
             if not 1 <= query_len <= len(row):
                 raise InvalidArgumentError(

@@ -104,6 +104,9 @@ class DeviceTable:
 
     def _send(self, batch: AttentionBatch, lengths: list[int], known: list[int]) -> None:
         size = self._pool.page_size
+        if size > 1:
+            # K and V are written there; of the others only the first of each page is read.
+            self._check(batch.out_cache_loc)
         # A page that a slot was added to is there already.
         have, want = (-(-np.array(n, np.int64) // size) for n in (known, lengths))
         counts = want - have
@@ -125,6 +128,11 @@ class DeviceTable:
             )
 
     def _check(self, slots: Int32Array) -> None:
+        if slots.ndim != 1 or slots.dtype not in (np.int32, np.int64):
+            raise InvalidSlotsError(
+                f"rows have dtype {slots.dtype} in {slots.ndim} dimensions; they take int32 in one",
+                dtype=str(slots.dtype),
+            )
         low, high = self._pool.page_size, self._pool.num_slots + self._pool.page_size - 1
         if not slots.size or (low <= slots.min() and slots.max() <= high):
             return

@@ -132,6 +132,12 @@ def test_a_batch_that_makes_no_sense_is_refused(rows, query_lens, named):
         AttentionBatch(rows, query_lens)
 
 
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "b", "c"]])
+def test_a_batch_names_all_its_rows_or_none(names):
+    with pytest.raises(InvalidArgumentError, match=f"2 rows and {len(names)} names"):
+        AttentionBatch([ROW, ROW], [1, 1], names)
+
+
 @pytest.mark.parametrize("slot", [0, 3, 132, -1])
 def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
     case = Case(4)

@@ -1,12 +1,14 @@
 """The Triton backends against the float32 reference, on the card or interpreted."""
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, get_backend
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.kv_pool import MHATokenToKVPool
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
@@ -130,6 +132,55 @@ def test_rows_that_grow_are_followed_from_step_to_step(device, name):
             batch.rows, names = [*batch.rows[1:], whole[0]], [*names[1:], "new"]
         backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
         assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize(
+    ("page_size", "row", "error"),
+    [
+        (1, [4, 5, 99], "slot 99; this pool's slots are 1 to 16"),
+        (4, [4, 5, 99], "slot 99; this pool's slots are 4 to 19"),
+        (4, [4, 5, 6, -1], "slot -1; this pool's slots are 4 to 19"),
+        (1, [1.5, 2.5], "dtype float64 in 1 dimensions; they take int32 in one"),
+        (4, [[4, 5], [6, 7]], "in 2 dimensions"),
+    ],
+)
+def test_rows_that_no_pool_has_are_refused(device, name, page_size, row, error):
+    pool = MHATokenToKVPool(16, 1, 2, 16, torch.float32, device, page_size=page_size)
+    backend = get_backend(name, pool)
+    good = np.arange(4, 7, dtype=np.int32)
+    row = np.array(row)
+    for _ in range(2):
+        backend.plan(AttentionBatch([good[:2]], [1], ["a"]))
+        with pytest.raises(InvalidSlotsError, match=error):
+            backend.plan(AttentionBatch([row], [1], ["a"]))
+
+
+@pytest.fixture
+def two_shared(device):
+    """A tree backend, the names it has planned two rows with, and a batch of others as long."""
+    batch = batch_of([[*shared((2, 250), own=50, requests=2)[0], [(9, 250), (8, 50)]], [1] * 3],
+                     (4, 2), device=device, spare=50)  # fmt: skip
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=4)
+    first, second, other = batch.rows
+    names = ["a", "b"]
+    backend.plan(AttentionBatch([first[:-1], second[:-1]], [1, 1], names))
+    batch.rows, batch.query_lens, batch.q = [first, other], [1, 1], batch.q[:2]
+    return backend, names, batch
+
+
+def test_names_promise_nothing_once_another_step_came_between(two_shared):
+    backend, names, batch = two_shared
+    backend.plan(AttentionBatch([batch.rows[0]], [3], ["x"]))
+    backend.plan(AttentionBatch(batch.rows, [1, 1], names))
+    assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+def test_a_list_of_names_may_be_used_again(two_shared):
+    backend, names, batch = two_shared
+    names[1] = "c"
+    backend.plan(AttentionBatch(batch.rows, [1, 1], names))
+    assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
 
 
 def test_padding_changes_nothing_and_is_a_number(device):

@@ -64,13 +64,20 @@ class TreeAttention(DeviceAttention):
             self._planned_tree.send(self.step.requests)
 
     def _choose(self, batch: AttentionBatch) -> Explanation:
+        reason = self._why_no_tree(batch)
+        if reason is None:
+            return self._planned_tree.update(batch, self.mode)
+        self._planned_tree.forget()
+        return Explanation("flat", reason)
+
+    def _why_no_tree(self, batch: AttentionBatch) -> str | None:
         if self.mode == "flat":
-            return Explanation("flat", "the mode is flat")
+            return "the mode is flat"
         if not self._heads:
-            return Explanation("flat", "the heads of the queries are not known yet")
+            return "the heads of the queries are not known yet"
         if not batch.is_decode:
-            return Explanation("flat", "requests have more than one new token")
-        return self._planned_tree.update(batch, self.mode)
+            return "requests have more than one new token"
+        return None
 
     def run(
         self,

@@ -1,6 +1,6 @@
 """The plan of a decode step as a tree, kept up from step to step, and what runs it."""
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable
 
 import numpy as np
 import torch
@@ -31,7 +31,7 @@ class PlannedTree:
         self._shape = Shape(1, pool.kv_heads)
         self._kernels = TileKernels(pool)
         self._plan: TreePlan | None = None
-        self._names: Sequence[Hashable] | None = None
+        self._names: list[Hashable] | None = None
         self._lengths: list[int] = []
         self._explanation = Explanation("flat", "nothing is planned")
         self.heads = 0
@@ -52,14 +52,20 @@ class PlannedTree:
     def update(self, batch: AttentionBatch, mode: str) -> Explanation:
         """Plan `batch`: on from the last plan where every row has grown by one slot."""
         lengths = [len(row) for row in batch.rows]
-        if not self._advanced(batch, lengths):
+        # A list of its own: the caller may go on with the one it gave.
+        names = None if batch.names is None else list(batch.names)
+        if not self._advanced(names, lengths):
             self._plan = plan_rows(batch.rows, self._shape)
             self._explanation = self._explained(self._plan, mode)
-        self._names, self._lengths = batch.names, lengths
+        self._names, self._lengths = names, lengths
         return self._explanation
 
-    def _advanced(self, batch: AttentionBatch, lengths: list[int]) -> bool:
-        if self._plan is None or batch.names is None or batch.names != self._names:
+    def forget(self) -> None:
+        """Another step came between: what names promise of the one before no longer counts."""
+        self._names = None
+
+    def _advanced(self, names: list[Hashable] | None, lengths: list[int]) -> bool:
+        if self._plan is None or names is None or names != self._names:
             return False
         return lengths == [n + 1 for n in self._lengths] and self._plan.advance()
 
