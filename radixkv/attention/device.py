@@ -1,5 +1,6 @@
 """What the backends that run kernels of their own have in common: a step's arrays on the device."""
 
+import math
 import os
 from collections.abc import Hashable
 from typing import ClassVar
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radixkv.attention.base import AttentionBackend, AttentionBatch
-from radixkv.errors import BackendUnavailableError, InvalidSlotsError
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidSlotsError
 from radixkv.kernels.gpu.store import write_kv, write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -228,7 +229,8 @@ class DeviceAttention(AttentionBackend):
     ) -> None:
         super().__init__(pool)
         self.step = DeviceStep(pool)
-        self.k_scale, self.v_scale = k_scale, v_scale
+        self.k_scale = _checked_scale("k_scale", k_scale, pool)
+        self.v_scale = _checked_scale("v_scale", v_scale, pool)
 
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many requests of such contexts, so that graphs stay valid."""
@@ -259,6 +261,17 @@ class DeviceAttention(AttentionBackend):
 
     def _expected_tokens(self) -> int:
         return self.step.tokens
+
+
+def _checked_scale(name: str, scale: float, pool: MHATokenToKVPool) -> float:
+    if not 0 < scale < math.inf:
+        raise InvalidArgumentError(f"{name} is {scale}; it takes a positive number", scale=scale)
+    if scale != 1 and pool.dtype != torch.float8_e4m3fn:
+        raise InvalidArgumentError(
+            f"{name} is {scale}; a pool of {pool.dtype} takes none, one of fp8_e4m3 does",
+            scale=scale,
+        )
+    return scale
 
 
 def check_device(name: str) -> None:

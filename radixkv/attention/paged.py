@@ -58,7 +58,7 @@ class TritonAttention(DeviceAttention):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
+        self._check_query(q, window, softcap, sinks)
         if q.shape[1] != self._heads:
             self._heads = q.shape[1]
             self._cut()

@@ -147,7 +147,7 @@ def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
         case.backend.run(case.q, 0)
 
 
-@pytest.mark.parametrize("shape", [(13, 8, 64), (14, 7, 64), (14, 8, 32), (14, 512)])
+@pytest.mark.parametrize("shape", [(13, 8, 64), (14, 7, 64), (14, 0, 64), (14, 8, 32), (14, 512)])
 def test_a_query_of_another_shape_is_refused(shape):
     case = Case()
     case.backend.plan(AttentionBatch(case.rows, NEW_TOKENS))

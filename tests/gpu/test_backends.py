@@ -76,6 +76,40 @@ def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     assert difference(result, batch.expected()) < 1e-5
 
 
+@pytest.mark.parametrize("name", ["reference", "triton", "tree"])
+@pytest.mark.parametrize(
+    ("features", "error"),
+    [
+        ({"window": 0}, "window is 0"),
+        ({"window": -3}, "window is -3"),
+        ({"window": 2.5}, "window is 2.5"),
+        ({"softcap": -2.0}, "softcap is -2.0"),
+        ({"softcap": float("nan")}, "softcap is nan"),
+        ({"sinks": torch.zeros(4)}, r"sinks has shape \(4,\); these queries take \(8,\)"),
+    ],
+)
+def test_features_that_no_model_has_are_refused(device, name, features, error):
+    batch = batch_of(TREES["two levels"], device=device)
+    options = {"mode": "tree", "q_heads": 8} if name == "tree" else {}
+    with pytest.raises(InvalidArgumentError, match=error):
+        batch.run(get_backend(name, batch.pool, **options), **features)
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize(
+    ("dtype", "scale", "error"),
+    [
+        (torch.float32, 2.0, "a pool of torch.float32 takes none"),
+        (torch.float8_e4m3fn, 0.0, "k_scale is 0.0; it takes a positive number"),
+        (torch.float8_e4m3fn, float("nan"), "k_scale is nan"),
+    ],
+)
+def test_scales_that_no_pool_takes_are_refused(device, name, dtype, scale, error):
+    pool = MHATokenToKVPool(16, 1, 2, 16, dtype, device)
+    with pytest.raises(InvalidArgumentError, match=error):
+        get_backend(name, pool, k_scale=scale)
+
+
 @pytest.mark.parametrize("planned", [2, 16])
 def test_queries_of_other_heads_than_a_tree_was_planned_for(device, planned):
     batch = batch_of(TREES["two levels"], (8, 2), device=device)

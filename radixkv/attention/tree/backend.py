@@ -89,7 +89,7 @@ class TreeAttention(DeviceAttention):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
+        self._check_query(q, window, softcap, sinks)
         if not self._is_tree(q) or window is not None:
             if q.shape[1] != self._heads:
                 self._learn(q.shape[1])
