@@ -502,6 +502,23 @@ def test_a_callback_can_cancel_another_generation(tiny_llama):
     assert told == []
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_cancel_from_within_a_step_comes_after_it(tiny_llama, alone, layer):
+    """As by the handler of a signal, which interrupts the thread that steps."""
+    generator = Generator(tiny_llama, num_slots=64)
+    interrupted, other = generator.submit(SYSTEM, 9), generator.submit(PROMPTS[1], 4)
+    generator.step()
+    hook = tiny_llama.model.layers[layer].register_forward_pre_hook(lambda *_: interrupted.cancel())
+    try:
+        generator.step()
+    finally:
+        hook.remove()
+    assert interrupted.finish_reason == "cancelled"
+    run_checked(generator)
+    assert interrupted.tokens == alone(SYSTEM, len(interrupted.tokens))
+    assert other.tokens == alone(PROMPTS[1], 4)
+
+
 def test_who_was_retracted_is_first_in_line(tiny_llama):
     told = []
     generator = Generator(tiny_llama, num_slots=20, max_batch=2)

@@ -6,7 +6,8 @@ submit -> waiting --admit--> running: prefill in chunks, then one token a step -
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -74,6 +75,8 @@ class Generator:
         self._eos_ids = _eos_ids(model)
         self._schedule = Schedule(cache, max_batch, chunk_size, reuse=reuse)
         self._lock = threading.RLock()
+        self._is_undisturbed = False
+        self._to_cancel: list[Generation] = []
 
     @property
     def num_waiting(self) -> int:
@@ -132,21 +135,36 @@ class Generator:
         is raised. What `on_token` raises fails its generation and is raised when the step is done.
         """
         with self._lock:
-            step = self._schedule.next_step()
-            if step is None:
-                return False
-            logits, tokens = self._compute(step)
-            drawn = list(zip(step.drawing, tokens, strict=True))
-            self._schedule.computed(step)
-            self._append(drawn, logits)
+            with self._undisturbed():
+                step = self._schedule.next_step()
+                if step is None:
+                    return False
+                logits, tokens = self._compute(step)
+                drawn = list(zip(step.drawing, tokens, strict=True))
+                self._schedule.computed(step)
+                self._append(drawn, logits)
             self._tell(drawn)
             return True
 
     def cancel(self, generation: Generation) -> None:
         """See `Generation.cancel`."""
         with self._lock:
-            if not generation.is_done:
+            if self._is_undisturbed:
+                self._to_cancel.append(generation)
+            elif not generation.is_done:
                 self._end(generation, "cancelled")
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """What is cancelled in a step by its own thread (by a signal's handler, which the lock lets
+        in) is cancelled after it."""
+        self._is_undisturbed = True
+        try:
+            yield
+        finally:
+            self._is_undisturbed = False
+            while self._to_cancel:
+                self.cancel(self._to_cancel.pop())
 
     def _compute(self, step: Step) -> tuple[Tensor, list[int]]:
         """Logits that tokens are drawn from, and the tokens."""
