@@ -2,6 +2,7 @@
 
 import gc
 import random
+import sys
 import threading
 import weakref
 from itertools import pairwise
@@ -555,6 +556,27 @@ def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
     for generation in generations:
         assert generation.is_done
         assert generation.tokens == alone(generation.prompt.tolist(), len(generation.tokens))
+
+
+def test_two_generators_may_run_one_model_in_threads_of_their_own(tiny_llama, alone):
+    """Each calls the model with its own attention, and puts back what was there."""
+    cache, attention = PrefixCache(400), tiny_llama.config._attn_implementation
+    generators = [Generator(tiny_llama, cache=cache) for _ in range(2)]
+    generations = [each.submit(prompt, 6) for each in generators for prompt in PROMPTS]
+    expected = [alone(prompt, 6) for prompt in PROMPTS] * 2
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=each.run) for each in generators]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert tiny_llama.config._attn_implementation == attention
+    assert [each.tokens for each in generations] == expected
+    assert_nothing_is_held(generators[0])
 
 
 class Broken(Exception):
