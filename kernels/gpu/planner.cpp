@@ -263,9 +263,11 @@ nb::tuple plan_tree(nb::sequence rows, RowArray options) {
         throw nb::value_error("options are those of Shape, in order");
     std::memcpy(&shape, options.data(), sizeof(shape));
     std::vector<Row> taken;
+    // A row that is not contiguous int32 is copied, and the copy lives as long as its RowArray.
+    std::vector<RowArray> kept;
     for (nb::handle row : rows) {
-        auto slots = nb::cast<RowArray>(row);
-        taken.push_back({slots.data(), static_cast<int32_t>(slots.size())});
+        kept.push_back(nb::cast<RowArray>(row));
+        taken.push_back({kept.back().data(), static_cast<int32_t>(kept.back().size())});
     }
     Planner planner(std::move(taken), shape);
     planner.plan();

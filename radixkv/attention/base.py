@@ -1,5 +1,6 @@
 """What a step of attention is asked for, and what every backend answers."""
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -22,7 +24,8 @@ class AttentionBatch:
                                                   <--- query_lens[i] ---->
 
     A new token sees its whole context and the new tokens up to itself.
-    rows: one (context length,) int32 array a request; rows that share a slot share all before it.
+    rows: one (context length,) int32 array a request; rows that share a slot share all before it,
+    and at larger pages a row fills its pages in order, as the cache's rows do.
     query_lens: 1 or more each. names: one a request, all different. A name that the last step had,
     too, promises that the row is that step's row of this name, or that row with slots added; what
     is on a device already is not sent again. None promises nothing.
@@ -158,15 +161,36 @@ class AttentionBackend(ABC):
             raise InvalidArgumentError("no batch is planned; call plan(batch) once a step first")
         return self.batch
 
-    def _check_query(self, q: Tensor) -> None:
+    def _check_query(
+        self,
+        q: Tensor,
+        window: int | None = None,
+        softcap: float | None = None,
+        sinks: Tensor | None = None,
+    ) -> None:
         self._planned()
         tokens, pool = self._expected_tokens(), self.pool
         heads = q.shape[1] if q.ndim == 3 else 0
-        if q.shape != (tokens, heads, pool.head_dim) or heads % pool.kv_heads:
+        if q.shape != (tokens, heads, pool.head_dim) or not heads or heads % pool.kv_heads:
             raise InvalidArgumentError(
                 f"q has shape {tuple(q.shape)}; this plan takes ({tokens}, a multiple "
                 f"of {pool.kv_heads}, {pool.head_dim})",
                 shape=tuple(q.shape),
+            )
+        if not q.is_floating_point():
+            raise InvalidArgumentError(
+                f"q has dtype {q.dtype}; it takes floating point", dtype=str(q.dtype)
+            )
+        if window is not None:
+            at_least(1, window=window)
+        if softcap is not None and not 0 <= softcap < math.inf:
+            raise InvalidArgumentError(
+                f"softcap is {softcap}; it takes a positive number", softcap=softcap
+            )
+        if sinks is not None and sinks.shape != (heads,):
+            raise InvalidArgumentError(
+                f"sinks has shape {tuple(sinks.shape)}; these queries take ({heads},)",
+                shape=tuple(sinks.shape),
             )
 
     def _expected_tokens(self) -> int:

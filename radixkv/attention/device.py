@@ -1,5 +1,6 @@
 """What the backends that run kernels of their own have in common: a step's arrays on the device."""
 
+import math
 from collections.abc import Hashable
 from typing import ClassVar
 
@@ -9,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from radixkv.attention.base import AttentionBackend, AttentionBatch
-from radixkv.errors import InvalidSlotsError
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.kernels.gpu.store import write_kv, write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -85,6 +86,7 @@ class DeviceTable:
 
         padding: rows after them that name page 0. Raises InvalidSlotsError.
         """
+        # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
         self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
         names = list(batch.names or [])
@@ -147,6 +149,11 @@ class DeviceTable:
         return staging.pin_memory().to(self._pool.device, non_blocking=True)
 
     def _check(self, slots: Int32Array) -> None:
+        if slots.ndim != 1 or slots.dtype not in (np.int32, np.int64):
+            raise InvalidSlotsError(
+                f"rows have dtype {slots.dtype} in {slots.ndim} dimensions; they take int32 in one",
+                dtype=str(slots.dtype),
+            )
         low, high = self._pool.page_size, self._pool.num_slots + self._pool.page_size - 1
         if not slots.size or (low <= slots.min() and slots.max() <= high):
             return
@@ -243,7 +250,8 @@ class DeviceAttention(AttentionBackend):
     ) -> None:
         super().__init__(pool)
         self.step = DeviceStep(pool)
-        self.k_scale, self.v_scale = k_scale, v_scale
+        self.k_scale = _checked_scale("k_scale", k_scale, pool)
+        self.v_scale = _checked_scale("v_scale", v_scale, pool)
 
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many requests of such contexts, so that graphs stay valid."""
@@ -274,3 +282,14 @@ class DeviceAttention(AttentionBackend):
 
     def _expected_tokens(self) -> int:
         return self.step.tokens
+
+
+def _checked_scale(name: str, scale: float, pool: MHATokenToKVPool) -> float:
+    if not 0 < scale < math.inf:
+        raise InvalidArgumentError(f"{name} is {scale}; it takes a positive number", scale=scale)
+    if scale != 1 and pool.dtype != torch.float8_e4m3fn:
+        raise InvalidArgumentError(
+            f"{name} is {scale}; a pool of {pool.dtype} takes none, one of fp8_e4m3 does",
+            scale=scale,
+        )
+    return scale

@@ -51,7 +51,7 @@ class FA3Attention(DeviceAttention):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
+        self._check_query(q, window, softcap, sinks)
         step, pool = self.step, self.pool
         reach = (-1, -1) if window is None else (window - 1, 0)
         query, descale = self._query(q)

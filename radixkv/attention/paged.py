@@ -58,11 +58,12 @@ class TritonAttention(DeviceAttention):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
+        self._check_query(q, window, softcap, sinks)
         if q.shape[1] != self._heads:
             self._heads = q.shape[1]
             self._cut()
-        q, out, parts, lse = q.contiguous(), torch.empty_like(q), None, None
+        q, parts, lse = q.contiguous(), None, None
+        out = torch.empty_like(q)
         if self._parts:
             parts = q.new_empty((self._parts, *q.shape[1:]), dtype=torch.float32)
             lse = q.new_empty((self._parts, q.shape[1]), dtype=torch.float32)

@@ -24,7 +24,7 @@ class ReferenceAttention(AttentionBackend):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
+        self._check_query(q, window, softcap, sinks)
         scores = Scores(self._scale(sm_scale), window, softcap, sinks)
         keys, values = self.pool.k(layer), self.pool.v(layer)
         queries = q.split_with_sizes(list(self._planned().query_lens))

@@ -67,6 +67,16 @@ def test_the_native_planner_gives_the_same(rows):
         assert np.array_equal(one, other)
 
 
+@pytest.mark.skipif(planner._native is None, reason="the native planner is not built")
+def test_the_native_planner_reads_rows_however_they_lie():
+    rows = rows_of(1000, 1000, 8)
+    expected = planner._native(rows, SMALL.options)
+    strided = np.asfortranarray(np.stack(rows))
+    for others in (list(strided), [row.astype(np.int64) for row in rows]):
+        for one, other in zip(planner._native(others, SMALL.options), expected, strict=True):
+            assert np.array_equal(one, other)
+
+
 @settings(max_examples=40, deadline=None)
 @given(trees(), st.integers(1, 5))
 def test_a_plan_that_advances_reads_what_was_added(rows, steps):

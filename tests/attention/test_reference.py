@@ -132,6 +132,12 @@ def test_a_batch_that_makes_no_sense_is_refused(rows, query_lens, named):
         AttentionBatch(rows, query_lens)
 
 
+@pytest.mark.parametrize("names", [[], ["a"], ["a", "b", "c"], ["a", "a"]])
+def test_a_batch_names_all_its_rows_differently_or_none(names):
+    with pytest.raises(InvalidArgumentError, match=f"names has {len(names)} names, .* for 2 rows"):
+        AttentionBatch([ROW, ROW], [1, 1], names)
+
+
 @pytest.mark.parametrize("slot", [0, 3, 132, -1])
 def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
     case = Case(4)
@@ -141,7 +147,7 @@ def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
         case.backend.run(case.q, 0)
 
 
-@pytest.mark.parametrize("shape", [(13, 8, 64), (14, 7, 64), (14, 8, 32), (14, 512)])
+@pytest.mark.parametrize("shape", [(13, 8, 64), (14, 7, 64), (14, 0, 64), (14, 8, 32), (14, 512)])
 def test_a_query_of_another_shape_is_refused(shape):
     case = Case()
     case.backend.plan(AttentionBatch(case.rows, NEW_TOKENS))

@@ -1,11 +1,14 @@
 """The Triton backends against the float32 reference, on the card or interpreted."""
 
+import numpy as np
 import pytest
 import torch
 
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, get_backend
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.kv_pool import MHATokenToKVPool
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
@@ -23,6 +26,17 @@ def test_a_ragged_mix_of_prompts_and_decodes(device, name, page_size, heads):
     batch = batch_of(RAGGED, heads, page_size=page_size, device=device)
     backend = get_backend(name, batch.pool)
     assert difference(batch.run(backend), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize("paths", [RAGGED, shared((8, 300), own=5)])
+def test_queries_may_lie_in_memory_head_by_head(device, name, paths):
+    """As they do where a model puts them together, of a rotated part and another for one."""
+    batch = batch_of(paths, device=device)
+    expected = batch.expected()
+    batch.q = batch.q.transpose(0, 1).contiguous().transpose(0, 1)
+    options = {"mode": "tree", "q_heads": 8} if name == "tree" else {}
+    assert difference(batch.run(get_backend(name, batch.pool, **options)), expected) < 1e-5
 
 
 @pytest.mark.parametrize("features", FEATURES)
@@ -52,7 +66,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4)])
+@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4), ((71, 1), 1)])
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     batch = batch_of(TREES[name], heads, page_size=page_size, device=device)
@@ -60,6 +74,70 @@ def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     result = batch.run(backend)
     assert backend.explain().choice == "tree"
     assert difference(result, batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["reference", "triton", "tree"])
+@pytest.mark.parametrize(
+    ("features", "error"),
+    [
+        ({"window": 0}, "window is 0"),
+        ({"window": -3}, "window is -3"),
+        ({"window": 2.5}, "window is 2.5"),
+        ({"softcap": -2.0}, "softcap is -2.0"),
+        ({"softcap": float("nan")}, "softcap is nan"),
+        ({"sinks": torch.zeros(4)}, r"sinks has shape \(4,\); these queries take \(8,\)"),
+    ],
+)
+def test_features_that_no_model_has_are_refused(device, name, features, error):
+    batch = batch_of(TREES["two levels"], device=device)
+    options = {"mode": "tree", "q_heads": 8} if name == "tree" else {}
+    with pytest.raises(InvalidArgumentError, match=error):
+        batch.run(get_backend(name, batch.pool, **options), **features)
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize(
+    ("dtype", "scale", "error"),
+    [
+        (torch.float32, 2.0, "a pool of torch.float32 takes none"),
+        (torch.float8_e4m3fn, 0.0, "k_scale is 0.0; it takes a positive number"),
+        (torch.float8_e4m3fn, float("nan"), "k_scale is nan"),
+    ],
+)
+def test_scales_that_no_pool_takes_are_refused(device, name, dtype, scale, error):
+    pool = MHATokenToKVPool(16, 1, 2, 16, dtype, device)
+    with pytest.raises(InvalidArgumentError, match=error):
+        get_backend(name, pool, k_scale=scale)
+
+
+@pytest.mark.parametrize("planned", [2, 16])
+def test_queries_of_other_heads_than_a_tree_was_planned_for(device, planned):
+    batch = batch_of(TREES["two levels"], (8, 2), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=planned)
+    for _ in range(2):
+        assert difference(batch.run(backend), batch.expected()) < 1e-5
+    assert backend.explain().choice == "tree"
+
+
+@pytest.mark.parametrize("q_heads", [0, -2, 1, 3])
+def test_heads_that_no_query_can_have_are_refused(device, q_heads):
+    batch = batch_of(TREES["two levels"], (8, 2), device=device)
+    with pytest.raises(InvalidArgumentError, match=f"q_heads is {q_heads}"):
+        get_backend("tree", batch.pool, q_heads=q_heads)
+
+
+def test_a_graph_of_a_tree_is_not_taken_for_one_with_other_flat_items(device):
+    """Its layers with a window are flat."""
+    batch = batch_of(decode([1500, 1040, 620]), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
+    batch.run(backend, window=9)
+    keys = []
+    for length in (1040, 1010):
+        batch.rows[1] = batch.rows[1][:length]
+        backend.plan(batch.asked)
+        keys.append(backend.graph_key)
+    assert backend.explain().choice == "tree"
+    assert keys[0] != keys[1]
 
 
 @pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"sm_scale": 0.1}])
@@ -88,6 +166,28 @@ def test_rows_that_grow_are_followed_from_step_to_step(device, name):
             batch.rows, names = [*batch.rows[1:], whole[0]], [*names[1:], "new"]
         backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
         assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", ["triton", "tree"])
+@pytest.mark.parametrize(
+    ("page_size", "row", "error"),
+    [
+        (1, [4, 5, 99], "slot 99; this pool's slots are 1 to 16"),
+        (4, [4, 5, 99], "slot 99; this pool's slots are 4 to 19"),
+        (4, [4, 5, 6, -1], "slot -1; this pool's slots are 4 to 19"),
+        (1, [1.5, 2.5], "dtype float64 in 1 dimensions; they take int32 in one"),
+        (4, [[4, 5], [6, 7]], "in 2 dimensions"),
+    ],
+)
+def test_rows_that_no_pool_has_are_refused(device, name, page_size, row, error):
+    pool = MHATokenToKVPool(16, 1, 2, 16, torch.float32, device, page_size=page_size)
+    backend = get_backend(name, pool)
+    good = np.arange(4, 7, dtype=np.int32)
+    row = np.array(row)
+    for _ in range(2):
+        backend.plan(AttentionBatch([good[:2]], [1], ["a"]))
+        with pytest.raises(InvalidSlotsError, match=error):
+            backend.plan(AttentionBatch([row], [1], ["a"]))
 
 
 def test_padding_changes_nothing_and_is_a_number(device):

@@ -8,7 +8,6 @@ pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.attention import device as device_module
-from radixkv.errors import InvalidSlotsError
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 BACKENDS = ["triton", "tree"]
@@ -93,19 +92,6 @@ def test_a_step_without_names_ends_what_names_promise(device, between):
     batch.rows = [whole[at] for at in (0, 4, 1, 5, 2, 6, 3, 7)]
     backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
     assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
-
-
-@pytest.mark.parametrize("slot", [10_000_000, -4, 3])
-@pytest.mark.parametrize("name", BACKENDS)
-def test_a_new_slot_inside_a_page_is_checked_too(device, name, slot):
-    """Slots 0 to 3 are page 0, nobody's."""
-    batch = batch_of(decode([6, 5]), device, page_size=4)
-    backend = backend_of(name, batch.pool)
-    bad = batch.rows[0].copy()
-    bad[-1] = slot
-    with pytest.raises(InvalidSlotsError, match=f"rows has the slot {slot};"):
-        backend.plan(AttentionBatch([bad, batch.rows[1]], [1, 1]))
-    assert difference(batch.run(backend), batch.expected()) < 1e-5
 
 
 @pytest.mark.parametrize("name", BACKENDS)

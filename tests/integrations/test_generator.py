@@ -2,8 +2,10 @@
 
 import gc
 import random
+import sys
 import threading
 import weakref
+from itertools import pairwise
 
 import pytest
 import torch
@@ -342,6 +344,28 @@ def test_no_two_generations_ever_have_rows_of_one_name(tiny_llama):
     assert len(set(names)) == 20
 
 
+def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_llama, alone):
+    """A device that believed the old name would go on with slots that are others' now."""
+    generator = Generator(tiny_llama, num_slots=100)
+    planned = []
+    plan = generator._paged.backend.plan
+
+    def noted(batch):
+        planned.append(dict(zip(batch.names, [row.tolist() for row in batch.rows], strict=True)))
+        plan(batch)
+
+    generator._paged.backend.plan = noted
+    prompts = [[*SYSTEM[:4], *range(first, first + 10)] for first in (20, 40)]
+    generations = [generator.submit(prompt, 4) for prompt in prompts]
+    generator.step()
+    generator.cache.reset(force=True)
+    run_checked(generator)
+    for before, after in pairwise(planned):
+        for name in before.keys() & after.keys():
+            assert after[name][: len(before[name])] == before[name]
+    assert [each.tokens for each in generations] == [alone(prompt, 4) for prompt in prompts]
+
+
 def test_what_never_fits_is_refused_at_once(tiny_llama):
     generator = Generator(tiny_llama, num_slots=32)
     with pytest.raises(PromptTooLongError, match="33 tokens; pool, row and model take 32"):
@@ -410,6 +434,19 @@ def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):
     assert good.tokens == alone(SYSTEM, 2)
 
 
+def test_those_at_the_head_of_the_line_who_left_it_hold_up_nobody(tiny_llama, alone):
+    """As many as run at once: two were cancelled, one names weights that are gone."""
+    generator = Generator(tiny_llama, num_slots=64, max_batch=1)
+    generator.cache.set_weight_version(2)
+    gone = [generator.submit(SYSTEM, 2) for _ in range(2)]
+    generator.submit(SYSTEM, 2, namespace=Namespace(weight_version=1))
+    good = generator.submit(SYSTEM, 2)
+    for each in gone:
+        each.cancel()
+    run_checked(generator)
+    assert good.tokens == alone(SYSTEM, 2)
+
+
 @pytest.mark.parametrize("steps", [0, 1, 3, 6])
 def test_a_cancelled_generation_gives_everything_back(tiny_llama, alone, steps):
     generator = Generator(tiny_llama, num_slots=64, chunk_size=5)
@@ -466,6 +503,23 @@ def test_a_callback_can_cancel_another_generation(tiny_llama):
     assert told == []
 
 
+@pytest.mark.parametrize("layer", [0, 1])
+def test_a_cancel_from_within_a_step_comes_after_it(tiny_llama, alone, layer):
+    """As by the handler of a signal, which interrupts the thread that steps."""
+    generator = Generator(tiny_llama, num_slots=64)
+    interrupted, other = generator.submit(SYSTEM, 9), generator.submit(PROMPTS[1], 4)
+    generator.step()
+    hook = tiny_llama.model.layers[layer].register_forward_pre_hook(lambda *_: interrupted.cancel())
+    try:
+        generator.step()
+    finally:
+        hook.remove()
+    assert interrupted.finish_reason == "cancelled"
+    run_checked(generator)
+    assert interrupted.tokens == alone(SYSTEM, len(interrupted.tokens))
+    assert other.tokens == alone(PROMPTS[1], 4)
+
+
 def test_who_was_retracted_is_first_in_line(tiny_llama):
     told = []
     generator = Generator(tiny_llama, num_slots=20, max_batch=2)
@@ -502,6 +556,27 @@ def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
     for generation in generations:
         assert generation.is_done
         assert generation.tokens == alone(generation.prompt.tolist(), len(generation.tokens))
+
+
+def test_two_generators_may_run_one_model_in_threads_of_their_own(tiny_llama, alone):
+    """Each calls the model with its own attention, and puts back what was there."""
+    cache, attention = PrefixCache(400), tiny_llama.config._attn_implementation
+    generators = [Generator(tiny_llama, cache=cache) for _ in range(2)]
+    generations = [each.submit(prompt, 6) for each in generators for prompt in PROMPTS]
+    expected = [alone(prompt, 6) for prompt in PROMPTS] * 2
+    switching = sys.getswitchinterval()
+    sys.setswitchinterval(1e-5)
+    try:
+        threads = [threading.Thread(target=each.run) for each in generators]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+    finally:
+        sys.setswitchinterval(switching)
+    assert tiny_llama.config._attn_implementation == attention
+    assert [each.tokens for each in generations] == expected
+    assert_nothing_is_held(generators[0])
 
 
 class Broken(Exception):
@@ -600,6 +675,13 @@ def test_a_cache_that_is_reset_under_it_changes_no_token(tiny_llama, alone):
 def test_a_cache_brings_its_own_pool_or_gets_one(tiny_llama):
     pool = pool_for(tiny_llama, 32)
     assert Generator(tiny_llama, cache=PrefixCache(32, kv=pool)).pool is pool
+
+
+def test_a_pool_of_another_dtype_than_is_asked_for_is_refused(tiny_llama):
+    cache = PrefixCache(32, kv=pool_for(tiny_llama, 32))
+    assert Generator(tiny_llama, cache=cache, kv_dtype="float32").pool is cache.kv
+    with pytest.raises(InvalidArgumentError, match=r"kv_dtype is float16; .* of torch\.float32"):
+        Generator(tiny_llama, cache=cache, kv_dtype="float16")
 
 
 def test_a_pool_of_another_size_than_the_cache_is_refused(tiny_llama):

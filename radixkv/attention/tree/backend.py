@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from radixkv.arguments import at_least
 from radixkv.attention.base import AttentionBatch
 from radixkv.attention.device import DeviceAttention, DeviceStep
 from radixkv.attention.paged import TritonAttention
@@ -41,8 +42,8 @@ class TreeAttention(DeviceAttention):
         self.flat = flat_backend(pool, k_scale, v_scale, self.step)
         self._planned_tree = PlannedTree(pool)
         self._heads = 0
-        if q_heads:
-            self._learn(q_heads)
+        if q_heads is not None:
+            self._learn(_checked_heads(q_heads, pool))
         self._flat_kernels = "triton" if isinstance(self.flat, TritonAttention) else "fa3"
         self._explanation = Explanation("flat", "nothing is planned", self._flat_kernels)
 
@@ -57,7 +58,8 @@ class TreeAttention(DeviceAttention):
     def graph_key(self) -> Hashable:
         if self._explanation.choice == "flat":
             return "flat", self.flat.graph_key
-        return "tree", self.step.key, self._planned_tree.key
+        # Layers with a window, or with other heads than were planned for, are flat all the same.
+        return "tree", self.step.key, self._planned_tree.key, self.flat.graph_key
 
     def prepare(self, batch: AttentionBatch) -> None:
         self.flat.batch = batch
@@ -93,8 +95,8 @@ class TreeAttention(DeviceAttention):
         softcap: float | None = None,
         sinks: Tensor | None = None,
     ) -> Tensor:
-        self._check_query(q)
-        if self._explanation.choice == "flat" or window is not None:
+        self._check_query(q, window, softcap, sinks)
+        if not self._is_tree(q) or window is not None:
             if q.shape[1] != self._heads:
                 self._learn(q.shape[1])
             return self.flat.run(
@@ -102,6 +104,9 @@ class TreeAttention(DeviceAttention):
             )
         softmax = Softmax(self._scale(sm_scale), softcap or 0.0, self.k_scale, self.v_scale)
         return self._run_tree(q.contiguous(), layer, softmax, sinks)
+
+    def _is_tree(self, q: Tensor) -> bool:
+        return self._explanation.choice == "tree" and q.shape[1] == self._planned_tree.heads
 
     def _learn(self, heads: int) -> None:
         self._heads = heads
@@ -115,6 +120,14 @@ class TreeAttention(DeviceAttention):
         tree.run(inputs, parts, lse, softmax)
         merge(parts, lse, tree.starts, out, sinks, early=tree.is_hopper)
         return out
+
+
+def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:
+    if at_least(1, q_heads=q_heads) % pool.kv_heads:
+        raise InvalidArgumentError(
+            f"q_heads is {q_heads}; this pool takes multiples of {pool.kv_heads}", q_heads=q_heads
+        )
+    return q_heads
 
 
 def flat_backend(

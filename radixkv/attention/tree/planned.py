@@ -20,7 +20,10 @@ WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
 
 
 class PlannedTree:
-    """The plan of the last decode step, kept up from step to step, and its arrays on the device."""
+    """The plan of the last decode step, kept up from step to step, and its arrays on the device.
+
+    heads: of the queries that what is on the device was planned for.
+    """
 
     def __init__(self, pool: MHATokenToKVPool) -> None:
         self._pool = pool
@@ -32,6 +35,7 @@ class PlannedTree:
         self._names: list[Hashable] = []
         self._lengths = np.zeros(0, np.int32)
         self._explanation = Explanation("flat", "nothing is planned")
+        self.heads = 0
         self._requests = self.num_parts = self.num_wide = self.num_narrow = 0
         self._wide_rows = self._narrow_rows = 0
 
@@ -100,6 +104,7 @@ class PlannedTree:
         starts[: len(plan.starts)] = plan.starts
         counts = np.array([len(plan.wide), len(plan.narrow)], np.int32)
         self._requests = requests
+        self.heads = self._shape.group * self._shape.kv_heads
         self._wide_rows = self._rows(plan.wide, least=64)
         self._narrow_rows = self._rows(plan.narrow, least=8)
         self.num_wide = _up(len(plan.wide), WIDE_GRID)

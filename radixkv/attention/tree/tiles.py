@@ -100,17 +100,19 @@ class TileKernels:
     ) -> None:
         size = self._pool.page_size
         if wide:
-            tile = self._wide_tile()
+            tile = self._wide_tile(wide.rows)
             attend(*inputs, wide.work, parts, lse, softmax, page_size=size, tile=tile)
         if narrow:
             tile = replace(NARROW, rows=max(NARROW.rows, narrow.rows))
             attend(*inputs, narrow.work, parts, lse, softmax, page_size=size, tile=tile)
 
-    def _wide_tile(self) -> Tile:
+    def _wide_tile(self, rows: int) -> Tile:
+        # One request with many heads may take more rows than a tile is to have.
+        rows = max(self.wide_rows, rows)
         # As many slots a step and stages as shared memory has room for.
         if self.wide_rows == 128 and self._pool.dtype.itemsize <= 2:
-            return Tile(self.wide_rows, 64, 8, 5)
-        return Tile(self.wide_rows, 32, 4, 3)
+            return Tile(rows, 64, 8, 5)
+        return Tile(rows, 32, 4, 3)
 
 
 def _is_hopper(device: torch.device) -> bool:

@@ -6,7 +6,8 @@ submit -> waiting --admit--> running: prefill in chunks, then one token a step -
 """
 
 import threading
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -22,7 +23,7 @@ from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLo
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
 from radixkv.integrations.transformers.paged import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import MHATokenToKVPool, as_kv_dtype
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
 from radixkv.tree.namespace import check_namespace
 
@@ -77,6 +78,8 @@ class Generator:
         self._eos_ids = _eos_ids(model)
         self._schedule = Schedule(cache, max_batch, chunk_size, reuse=reuse)
         self._lock = threading.RLock()
+        self._is_undisturbed = False
+        self._to_cancel: list[Generation] = []
 
     @property
     def attention(self) -> AttentionBackend:
@@ -140,21 +143,36 @@ class Generator:
         is raised. What `on_token` raises fails its generation and is raised when the step is done.
         """
         with self._lock:
-            step = self._schedule.next_step()
-            if step is None:
-                return False
-            logits, tokens = self._compute(step)
-            drawn = list(zip(step.drawing, tokens, strict=True))
-            self._schedule.computed(step)
-            self._append(drawn, logits)
+            with self._undisturbed():
+                step = self._schedule.next_step()
+                if step is None:
+                    return False
+                logits, tokens = self._compute(step)
+                drawn = list(zip(step.drawing, tokens, strict=True))
+                self._schedule.computed(step)
+                self._append(drawn, logits)
             self._tell(drawn)
             return True
 
     def cancel(self, generation: Generation) -> None:
         """See `Generation.cancel`."""
         with self._lock:
-            if not generation.is_done:
+            if self._is_undisturbed:
+                self._to_cancel.append(generation)
+            elif not generation.is_done:
                 self._end(generation, "cancelled")
+
+    @contextmanager
+    def _undisturbed(self) -> Iterator[None]:
+        """What is cancelled in a step by its own thread (by a signal's handler, which the lock lets
+        in) is cancelled after it."""
+        self._is_undisturbed = True
+        try:
+            yield
+        finally:
+            self._is_undisturbed = False
+            while self._to_cancel:
+                self.cancel(self._to_cancel.pop())
 
     def _compute(self, step: Step) -> tuple[Tensor, list[int]]:
         """Logits that tokens are drawn from, and the tokens."""
@@ -242,6 +260,11 @@ def _pool_of(
     """The cache's KV pool, made for it if it has none yet."""
     if isinstance(cache.kv, MHATokenToKVPool):
         _check_same_shape(cache, cache.kv)
+        if dtype is not None and as_kv_dtype(dtype) != cache.kv.dtype:
+            raise InvalidArgumentError(
+                f"kv_dtype is {dtype}; the cache has a KV pool of {cache.kv.dtype} already",
+                kv_dtype=str(dtype),
+            )
         return cache.kv
     pool = pool_for(model, cache.num_slots, page_size=cache.page_size, dtype=dtype)
     cache.kv = pool

@@ -10,7 +10,9 @@ The new tokens of all requests are packed into one row; `AttentionBatch` says wh
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
@@ -26,6 +28,9 @@ from radixkv.integrations.transformers.graphs import DecodeGraphs
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 ATTENTION = "radixkv"
+
+# Models whose attention is ours while they are called.
+_IN_USE: WeakKeyDictionary[PreTrainedModel, RLock] = WeakKeyDictionary()
 
 # What models hand to every attention function, and what changes no result.
 HARMLESS = {"cache_position", "is_causal", "output_hidden_states", "position_ids", "use_cache"}
@@ -255,12 +260,14 @@ def pool_for(
 
 @contextmanager
 def _attention_of(model: PreTrainedModel) -> Iterator[None]:
-    before = model.config._attn_implementation
-    model.set_attn_implementation(ATTENTION)
-    try:
-        yield
-    finally:
-        model.set_attn_implementation(before)
+    # Another thread's step of the same model would end with this one's attention, or start with it.
+    with _IN_USE.setdefault(model, RLock()):
+        before = model.config._attn_implementation
+        model.set_attn_implementation(ATTENTION)
+        try:
+            yield
+        finally:
+            model.set_attn_implementation(before)
 
 
 def _packed(states: Tensor) -> Tensor:

@@ -1,7 +1,6 @@
 """Who runs, who waits, and what the next step computes."""
 
 from collections import deque
-from itertools import islice
 from typing import NamedTuple
 
 import numpy as np
@@ -123,11 +122,13 @@ class Schedule:
         self.running.remove(generation)
 
     def _admit_waiting(self) -> None:
-        for generation in list(islice(self.waiting, self.max_batch)):
-            if len(self.running) == self.max_batch:
+        passed_over = 0
+        for generation in self.waiting.copy():
+            if self.max_batch in (len(self.running), passed_over):
                 return
             if not generation.is_done:
                 if self._is_being_computed(generation):
+                    passed_over += 1
                     continue
                 if not self._admit(generation):
                     return
