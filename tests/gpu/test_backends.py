@@ -66,7 +66,7 @@ TREES = {
 }
 
 
-@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4), ((71, 1), 1)])
+@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((7, 1), 4)])
 @pytest.mark.parametrize("name", TREES)
 def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     batch = batch_of(TREES[name], heads, page_size=page_size, device=device)
@@ -138,6 +138,12 @@ def test_a_graph_of_a_tree_is_not_taken_for_one_with_other_flat_items(device):
         keys.append(backend.graph_key)
     assert backend.explain().choice == "tree"
     assert keys[0] != keys[1]
+
+
+def test_a_tree_under_more_heads_of_a_kv_head_than_a_tile_has_rows(device):
+    batch = batch_of(TREES["two levels"], (71, 1), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=71)
+    assert difference(batch.run(backend), batch.expected()) < 1e-5
 
 
 @pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"sm_scale": 0.1}])
