@@ -6,8 +6,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from radixkv.attention import AttentionBatch, get_backend
-from radixkv.attention import device as device_module
+from radixkv.attention import AttentionBatch, device_table, get_backend
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 BACKENDS = ["triton", "tree"]
@@ -45,13 +44,13 @@ def test_padding_sees_slot_0_and_not_what_was_there_before(device, name):
 
 @pytest.mark.parametrize("name", BACKENDS)
 def test_rows_that_move_up_are_not_sent_again(device, name, monkeypatch):
-    sent, write_rows = [], device_module.write_rows
+    sent, write_rows = [], device_table.write_rows
 
     def counted(table, pieces, entries, longest):
         sent.append(len(entries))
         write_rows(table, pieces, entries, longest)
 
-    monkeypatch.setattr(device_module, "write_rows", counted)
+    monkeypatch.setattr(device_table, "write_rows", counted)
     batch = batch_of(TREE, device)
     backend = backend_of(name, batch.pool)
     whole, names = batch.rows, [*"abcdefgh"]

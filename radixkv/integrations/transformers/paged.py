@@ -8,7 +8,7 @@ The new tokens of all requests are packed into one row; `AttentionBatch` says wh
 """
 
 import inspect
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
 from threading import RLock
 from typing import Any
@@ -25,15 +25,13 @@ from transformers.masking_utils import causal_mask_function
 from radixkv.attention import AttentionBackend, AttentionBatch, get_backend
 from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers.graphs import DecodeGraphs
+from radixkv.integrations.transformers.refusals import refuse_features, refuse_model
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 ATTENTION = "radixkv"
 
 # Models whose attention is ours while they are called.
 _IN_USE: WeakKeyDictionary[PreTrainedModel, RLock] = WeakKeyDictionary()
-
-# What models hand to every attention function, and what changes no result.
-HARMLESS = {"cache_position", "is_causal", "output_hidden_states", "position_ids", "use_cache"}
 
 
 class PagedCache(Cache):
@@ -87,7 +85,7 @@ def paged_attention(
         raise InvalidArgumentError(
             "the model call lacks radix=backend, or the model does not hand it to its attention"
         )
-    _refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
+    refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
     layer: Any = module.layer_idx
     output = radix.run(_packed(query), layer, sm_scale=scaling)
     return output.unsqueeze(0), None
@@ -127,7 +125,7 @@ class PagedModel:
         max_context: int = 1,
     ) -> None:
         parameters = inspect.signature(model.forward).parameters
-        _refuse_model(model, parameters)
+        refuse_model(model, parameters)
         # transformers renamed it between 5.17 and 5.24.
         self._cache_name = "cache" if "cache" in parameters else "past_key_values"
         self.model = model
@@ -277,33 +275,3 @@ def _packed(states: Tensor) -> Tensor:
             f"the model was called with {len(states)} rows; a packed batch is one row"
         )
     return states[0].transpose(0, 1)
-
-
-def _refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:
-    if model.training:
-        raise InvalidArgumentError("the model is in training mode; call model.eval() first")
-    if "logits_to_keep" not in parameters:
-        raise InvalidArgumentError(
-            f"{type(model).__name__} takes no logits_to_keep; radixkv serves causal language models"
-        )
-    config: Any = model.config.get_text_config()
-    rope = getattr(config, "rope_parameters", None) or {}
-    # K/V of one token would differ with the length of whatever is computed beside it.
-    if any(kind in str(rope) for kind in ("dynamic", "longrope")):
-        raise InvalidArgumentError(
-            "the model's rotary embedding depends on the length of the sequence; "
-            "its keys cannot be shared between sequences",
-            rope_parameters=rope,
-        )
-
-
-def _refuse_features(module: nn.Module, **features: Any) -> None:
-    if features.pop("is_causal", None) is False or getattr(module, "is_causal", True) is False:
-        raise InvalidArgumentError("the model's attention is not causal; radixkv serves decoders")
-    for name, value in features.items():
-        if name not in HARMLESS and value is not None and value is not False:
-            raise InvalidArgumentError(
-                f"the model's attention asks for {name}, which radixkv does not serve: its results "
-                "would be wrong",
-                feature=name,
-            )
