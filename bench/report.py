@@ -19,12 +19,15 @@ RESULTS = ROOT / "bench" / "results"
 PACKAGES = ("numpy", "torch", "transformers", "grpcio", "hypothesis")
 
 
+Sense = Literal["at least", "at most"]
+
+
 class Claim(NamedTuple):
     """What a figure must be: at least or at most `bound`."""
 
     name: str
     reached: float
-    sense: Literal["at least", "at most"]
+    sense: Sense
     bound: float
 
     @property

@@ -25,7 +25,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import kept_at, save
+from bench.report import Claim, Sense, judge, kept_at, save
 from bench.service_servers import (
     BATCH,
     LENGTH,
@@ -44,7 +44,7 @@ from radixkv.service.client import calls
 
 IN_FLIGHT, CALLERS, WATCHERS = 8, 64, 1000
 # What must be reached, and how it is read.
-CLAIMS = {
+CLAIMS: dict[str, tuple[float, Sense]] = {
     "batched, of a raw server's tokens/s, batch at once": (0.4, "at least"),
     "batched, of a raw server's tokens/s, by prompt": (0.4, "at least"),
     "single, coalesced: times the calls/s": (4.0, "at least"),
@@ -209,9 +209,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     samples = measure(options.rounds, options.seconds)
     found = ratios(samples)
     table = Table("claim", "must be", "is")
-    for claim, value in found.items():
-        bound, sense = CLAIMS[claim]
-        table.add_row(claim, f"{sense} {bound:g}", f"{value:.2f}")
+    claims = [Claim(name, found[name], sense, bound) for name, (bound, sense) in CLAIMS.items()]
+    for name, reached, sense, bound in claims:
+        table.add_row(name, f"{sense} {bound:g}", f"{reached:.2f}")
     console = Console()
     console.print(table)
     tokens = statistics.median(samples["batched"]) * BATCH * LENGTH / 1e6
@@ -220,6 +220,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     console.print(f"gRPC alone: {alone:.2f} of the raw server's, batch at once")
     figures = {"ratios": found, "grpc alone": alone, "m_tokens_s": tokens, "samples": samples}
     save("service", figures, kept_at("service", parser, options, "rounds", "seconds"))
+    judge(claims)
 
 
 if __name__ == "__main__":

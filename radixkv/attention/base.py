@@ -118,8 +118,9 @@ class AttentionBackend(ABC):
         self.batch: AttentionBatch | None = None
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Prepare what all layers of a step share.
+        """Prepare what all layers of a step share. Waits for no device.
 
+        Cost on the host: O(slots) of what a device does not have yet, O(requests) of what it has.
         Raises InvalidSlotsError for a slot that the pool does not have.
         """
         self.batch = None
@@ -150,7 +151,9 @@ class AttentionBackend(ABC):
         head h reads KV head h // (q_heads // kv_heads). sm_scale: head_dim ** -0.5 if None.
         window: tokens that a token sees, itself included. softcap: scores are softcap *
         tanh(score / softcap). sinks: (q_heads,), a score each that takes part in the softmax and
-        has no value.
+        has no value. q's dtype: the pool's, and over fp8 any of floating point; "reference" and
+        "triton" take others, too.
+        Raises InvalidArgumentError for what the plan, the pool or the backend does not take.
         """
 
     def _scale(self, sm_scale: float | None) -> float:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from radixkv.attention import AttentionBatch
 
-# The oldest goes when there are more: each holds what a step takes of memory.
+# Each holds what a step takes of memory.
 MAX_GRAPHS = 24
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 
@@ -34,7 +34,7 @@ class DecodeGraphs:
     Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
     (see `DeviceAttention`), and has a memory pool of its own, so the order of capture is no matter.
     backend: a DeviceAttention. A graph's memory is what a step takes beside the model: at most
-    MAX_GRAPHS of them are kept, and the first captured goes first.
+    MAX_GRAPHS of them are kept, those that were used last.
     """
 
     def __init__(self, backend: Any, max_batch: int, max_context: int) -> None:
@@ -61,9 +61,10 @@ class DecodeGraphs:
         n, size = len(batch.rows), self._size(batch)
         self._send(token_ids, batch.positions)
         key = self._backend.graph_key
-        if key not in self._graphs:
+        captured = self._graphs.pop(key, None)
+        if captured is None:
             return self._capture(key, size, call)[:n]
-        captured = self._graphs[key]
+        self._graphs[key] = captured  # at the end, so that it is the last to go
         captured.graph.replay()
         return captured.logits[:n]
 
