@@ -59,7 +59,8 @@ class DeviceTable:
 
     def _settle(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
         """How many leading slots of each row the device has, where the batch has the row."""
-        if names and names == self._names and (self._lengths <= lengths).all():
+        are_same = names and names == self._names and None not in names
+        if are_same and (self._lengths <= lengths).all():
             return self._lengths
         places = {name: at for at, name in enumerate(self._names) if name is not None}
         known, moves = np.zeros_like(lengths), []
