@@ -245,7 +245,8 @@ def _on_their_way(tokens: Tensor) -> Callable[[], list[int]]:
         return tokens.tolist
     copy = tokens.to("cpu", non_blocking=True)  # into pinned memory
     sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    sent.record()
+    # The copy is on the stream of the tokens' device, which need not be the present one.
+    sent.record(torch.cuda.current_stream(tokens.device))
 
     def arrived() -> list[int]:
         sent.synchronize()
