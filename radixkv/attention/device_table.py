@@ -71,13 +71,14 @@ class DeviceTable:
                 if place != at:
                     moves.append((place, at))
         if moves:
-            self._move(np.array(moves), int(known.max()))
+            self._move(np.array(moves), known)
         return known
 
-    def _move(self, moves: NDArray[np.int64], slots: int) -> None:
-        """Copy the first `slots` of rows, each (from, to); cheaper than to send them again."""
+    def _move(self, moves: NDArray[np.int64], known: Int32Array) -> None:
+        """Copy rows, each (from, to), as wide as is known of the longest that moves; cheaper than
+        to send them again."""
         here = self._sent(moves.T)
-        pages = -(-slots // self._pool.page_size)
+        pages = -(-int(known[moves[:, 1]].max()) // self._pool.page_size)
         self.pages[here[1], :pages] = self.pages[here[0], :pages]
 
     def _send(self, batch: AttentionBatch, known: Int32Array, padding: int) -> None:

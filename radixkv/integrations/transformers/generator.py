@@ -83,7 +83,8 @@ class Generator:
 
     @property
     def attention(self) -> AttentionBackend:
-        """The backend; "tree" says by `explain()` how the last step was computed, and why so."""
+        """The backend; "tree" says by `explain()` what it chose, and why: for the step that was
+        planned last, which may be the next."""
         return self._paged.backend
 
     @property
