@@ -46,7 +46,7 @@ class DeviceTable:
         # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
         self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
-        names = list(batch.names or [])
+        names = [] if batch.names is None else list(batch.names)
         known = self._settle(names, batch.context_lens)
         # Until it is done, nothing on the device is to be relied on.
         self._forget()

@@ -94,6 +94,17 @@ def test_a_step_without_names_ends_what_names_promise(device, between):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_names_may_be_any_sequence(device, name, kind):
+    batch = batch_of(TREE, device)
+    backend = backend_of(name, batch.pool)
+    whole = batch.rows
+    for batch.rows in ([row[:-1] for row in whole], whole):
+        backend.plan(AttentionBatch(batch.rows, batch.query_lens, kind([*"abcdefgh"])))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("names", [[None] * 8, [*range(7), None]])
 def test_a_row_without_a_name_is_sent_whole_beside_those_that_have_one(device, name, names):
     """Although the step before had none at its place either."""
