@@ -118,9 +118,8 @@ class AttentionBackend(ABC):
         self.batch: AttentionBatch | None = None
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Prepare what all layers of a step share. Waits for no device.
+        """Prepare what all layers of a step share.
 
-        Cost on the host: O(slots) of what a device does not have yet, O(requests) of what it has.
         Raises InvalidSlotsError for a slot that the pool does not have.
         """
         self.batch = None

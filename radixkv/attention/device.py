@@ -152,7 +152,11 @@ class DeviceAttention(AttentionBackend):
         return self.step.key
 
     def plan(self, batch: AttentionBatch, *, pad_to: int | None = None) -> None:
-        """As `AttentionBackend.plan`; `pad_to` adds requests whose results mean nothing."""
+        """As `AttentionBackend.plan`; `pad_to` adds requests whose results mean nothing.
+
+        Waits for no device. Cost on the host: O(slots) of what the device does not have yet,
+        O(requests) of what it has.
+        """
         self.batch = None
         self.step.update(batch, pad_to)
         self.prepare(batch)

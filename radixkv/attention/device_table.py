@@ -46,7 +46,7 @@ class DeviceTable:
         # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
         self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
-        names = list(batch.names or [])
+        names = [] if batch.names is None else list(batch.names)
         known = self._settle(names, batch.context_lens)
         # Until it is done, nothing on the device is to be relied on.
         self._forget()
@@ -59,7 +59,8 @@ class DeviceTable:
 
     def _settle(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
         """How many leading slots of each row the device has, where the batch has the row."""
-        if names and names == self._names and (self._lengths <= lengths).all():
+        are_same = names and names == self._names and None not in names
+        if are_same and (self._lengths <= lengths).all():
             return self._lengths
         places = {name: at for at, name in enumerate(self._names) if name is not None}
         known, moves = np.zeros_like(lengths), []
@@ -70,13 +71,14 @@ class DeviceTable:
                 if place != at:
                     moves.append((place, at))
         if moves:
-            self._move(np.array(moves), int(known.max()))
+            self._move(np.array(moves), known)
         return known
 
-    def _move(self, moves: NDArray[np.int64], slots: int) -> None:
-        """Copy the first `slots` of rows, each (from, to); cheaper than to send them again."""
+    def _move(self, moves: NDArray[np.int64], known: Int32Array) -> None:
+        """Copy rows, each (from, to), as wide as is known of the longest that moves; cheaper than
+        to send them again."""
         here = self._sent(moves.T)
-        pages = -(-slots // self._pool.page_size)
+        pages = -(-int(known[moves[:, 1]].max()) // self._pool.page_size)
         self.pages[here[1], :pages] = self.pages[here[0], :pages]
 
     def _send(self, batch: AttentionBatch, known: Int32Array, padding: int) -> None:

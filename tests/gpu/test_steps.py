@@ -94,6 +94,31 @@ def test_a_step_without_names_ends_what_names_promise(device, between):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("kind", [list, tuple, np.array])
+def test_names_may_be_any_sequence(device, name, kind):
+    batch = batch_of(TREE, device)
+    backend = backend_of(name, batch.pool)
+    whole = batch.rows
+    for batch.rows in ([row[:-1] for row in whole], whole):
+        backend.plan(AttentionBatch(batch.rows, batch.query_lens, kind([*"abcdefgh"])))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+@pytest.mark.parametrize("names", [[None] * 8, [*range(7), None]])
+def test_a_row_without_a_name_is_sent_whole_beside_those_that_have_one(device, name, names):
+    """Although the step before had none at its place either."""
+    batch = batch_of(TREE, device)
+    backend = backend_of(name, batch.pool)
+    whole = batch.rows
+    batch.rows = [row[:-1] for row in whole[:7]] + [whole[0][:-1]]
+    backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+    batch.rows = whole
+    backend.plan(AttentionBatch(batch.rows, batch.query_lens, names))
+    assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+
+
+@pytest.mark.parametrize("name", BACKENDS)
 def test_graphs_serve_no_batch_with_a_longer_query(device, name):
     batch = batch_of(decode([40] * 5), device)
     backend, keys = backend_of(name, batch.pool), []

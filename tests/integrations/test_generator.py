@@ -19,6 +19,7 @@ from radixkv.errors import (
     StaleWeightsError,
 )
 from radixkv.integrations.transformers import Generator, pool_for
+from radixkv.integrations.transformers.generator import _on_their_way
 
 SYSTEM = [5, 9, 2, 14, 7, 3, 11, 60, 61, 62, 8, 4]
 PROMPTS = [[*SYSTEM, 20 + i, 40 - i, *range(i)] for i in range(8)]
@@ -262,6 +263,32 @@ def test_what_nobody_holds_any_more_is_gone_at_once(tiny_llama):
         assert (pool(), cache()) == (None, None)
     finally:
         gc.enable()
+
+
+def test_tokens_are_waited_for_on_the_stream_of_their_own_device(monkeypatch):
+    """The present device may be another: its stream knows nothing of the copy."""
+    seen = []
+
+    class Tokens:
+        is_cuda, device = True, torch.device("cuda", 1)
+
+        def to(self, device, non_blocking):
+            assert (device, non_blocking) == ("cpu", True)
+            return torch.tensor([3, 5])
+
+    class Event:
+        def record(self, stream):
+            seen.append(f"copied on the {stream}")
+
+        def synchronize(self):
+            seen.append("waited for")
+
+    monkeypatch.setattr(torch.cuda, "Event", Event)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: f"stream of {device}")
+    arrived = _on_their_way(Tokens())
+    assert seen == ["copied on the stream of cuda:1"]
+    assert arrived() == [3, 5]
+    assert seen[1:] == ["waited for"]
 
 
 def test_tokens_are_told_as_they_come(tiny_llama, alone):

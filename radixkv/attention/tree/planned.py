@@ -53,10 +53,10 @@ class PlannedTree:
 
     def update(self, batch: AttentionBatch, mode: str) -> Explanation:
         """Plan `batch`: on from the last plan where every row has grown by one slot."""
-        if not self._advanced(batch):
+        names = [] if batch.names is None else list(batch.names)
+        if not self._advanced(names, batch.context_lens):
             self._plan = plan_rows(batch.rows, self._shape)
             self._explanation = self._explained(self._plan, mode)
-        names = list(batch.names or [])
         self._names = [] if None in names else names
         self._lengths = batch.context_lens
         return self._explanation
@@ -65,10 +65,10 @@ class PlannedTree:
         """The step is planned elsewhere: what comes next does not follow the last plan here."""
         self._plan = None
 
-    def _advanced(self, batch: AttentionBatch) -> bool:
-        if self._plan is None or not self._names or list(batch.names or []) != self._names:
+    def _advanced(self, names: list[Hashable], lengths: Int32Array) -> bool:
+        if self._plan is None or not self._names or names != self._names:
             return False
-        return bool((batch.context_lens == self._lengths + 1).all()) and self._plan.advance()
+        return bool((lengths == self._lengths + 1).all()) and self._plan.advance()
 
     def _explained(self, plan: TreePlan, mode: str) -> Explanation:
         cost = cost_of(plan, self._shape, self._pool.head_dim, self._pool.dtype.itemsize)

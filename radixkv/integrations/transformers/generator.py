@@ -83,7 +83,8 @@ class Generator:
 
     @property
     def attention(self) -> AttentionBackend:
-        """The backend; "tree" says by `explain()` how the last step was computed, and why so."""
+        """The backend; "tree" says by `explain()` what it chose, and why: for the step that was
+        planned last, which may be the next."""
         return self._paged.backend
 
     @property
@@ -245,7 +246,8 @@ def _on_their_way(tokens: Tensor) -> Callable[[], list[int]]:
         return tokens.tolist
     copy = tokens.to("cpu", non_blocking=True)  # into pinned memory
     sent = torch.cuda.Event()  # type: ignore[no-untyped-call]
-    sent.record()
+    # The copy is on the stream of the tokens' device, which need not be the present one.
+    sent.record(torch.cuda.current_stream(tokens.device))
 
     def arrived() -> list[int]:
         sent.synchronize()

@@ -3,6 +3,7 @@
 import gc
 from collections.abc import Callable, Hashable, Iterator
 from contextlib import contextmanager
+from threading import RLock
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +16,8 @@ from radixkv.attention import AttentionBatch
 # Each holds what a step takes of memory.
 MAX_GRAPHS = 24
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
+# Whose turn it is to capture.
+_TURN = RLock()
 
 
 class Captured(NamedTuple):
@@ -80,7 +83,6 @@ class DecodeGraphs:
         token_ids, positions = self._inputs[:, :size]
         # Compiles what is to be compiled, and is this step.
         logits = call(token_ids, positions)
-        torch.cuda.synchronize()
         graph = torch.cuda.CUDAGraph()
         with _captured_in(graph):
             captured = call(token_ids, positions)
@@ -95,13 +97,16 @@ def _captured_in(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
     """As `torch.cuda.graph`, with nothing else given back meanwhile.
 
     A graph that a collection of garbage finds would be destroyed, which ends a capture as an error.
-    Other threads may do as they like.
+    Other threads may do as they like but wait for the whole device, which ends one too. A capture
+    begins with that, so those of several threads take turns.
     """
-    collects = gc.isenabled()
-    gc.disable()
-    try:
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            yield
-    finally:
-        if collects:
-            gc.enable()
+    with _TURN:
+        collects = gc.isenabled()
+        gc.disable()
+        try:
+            torch.cuda.synchronize()
+            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+                yield
+        finally:
+            if collects:
+                gc.enable()
