@@ -1,5 +1,6 @@
 import itertools
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,11 @@ from hypothesis import HealthCheck, settings
 
 from radixkv import PrefixCache, RadixTree
 from tests.trees import CORES, Words
+
+# A shell starts what runs in the background without SIGINT, and all that is started from there; the
+# commands that are tested end by it.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile(
