@@ -90,10 +90,7 @@ def measure(rounds: int) -> dict[str, float]:
 def main() -> None:
     parser = argparse.ArgumentParser(description="where the time of a look-up goes")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument(
-        "--out",
-        type=Path,
-    )
+    parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     found = measure(args.rounds)
     path = save("parts", {"us": found}, kept_at("parts", parser, args, "rounds"))

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from bench.report import PACKAGES, RESULTS, ROOT, save, versions
+from bench.report import PACKAGES, RESULTS, kept_at, save, versions
 
 ROUNDS = 5
 # The two names under which sgl-kernel, which has fa3, is published, and what else runs on the card.
@@ -105,9 +105,10 @@ def where_to(name: str, doc: str | None) -> Path:
     """`--out`, the one option of a script; else bench/results/gpu, without a card build/bench."""
     parser = argparse.ArgumentParser(description=doc)
     parser.add_argument("--out", type=Path)
-    has_card = torch.cuda.is_available()
-    default: Path = (RESULTS if has_card else ROOT / "build" / "bench") / "gpu" / f"{name}.json"
-    return parser.parse_args().out or default
+    parser.set_defaults(has_card=True)
+    arguments = parser.parse_args()
+    arguments.has_card = torch.cuda.is_available()
+    return kept_at(f"gpu/{name}", parser, arguments, "has_card")
 
 
 def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:

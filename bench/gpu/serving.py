@@ -10,9 +10,9 @@ several rounds. Then both give logits for the same tokens, those that the tree g
 does the model in float32 with the portable backend, flat too: what of their difference is bf16's
 rounding.
 
-`tokens_per_s` is the steady state: chats by the median step. `first_step_ms` has the start, the
-first decode step of each round: each round has a generator of its own, which captures its graph
-then, and what comes first in the first round also compiles kernels.
+`tokens_per_s` is the steady state: chats by the median step. The first step of each round (every
+`new_tokens - 1` samples) captures a graph, for each round has a generator of its own; what comes
+first in the first round also compiles kernels.
 """
 
 import argparse
@@ -138,7 +138,7 @@ def step_us(model: Any, sizes: Sizes, backend: str, ahead: bool) -> tuple[list[f
 
 
 def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any]:
-    """Step times of the contenders, in turn; the first step of each round also by itself."""
+    """Step times of the contenders, in turn."""
     tree, flat = backends
     contenders = {
         "tree": (tree, True),
@@ -146,18 +146,15 @@ def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any
         "flat": (flat, True),
     }
     samples: dict[str, list[float]] = {name: [] for name in contenders}
-    first_ms: dict[str, list[float]] = {name: [] for name in contenders}
     chosen = {}
     for _ in range(sizes.rounds):
         for name, (backend, ahead) in contenders.items():
             us, chosen[name] = step_us(model, sizes, backend, ahead)
             samples[name] += us
-            first_ms[name].append(round(us[0] / 1e3, 1))
     ms = {name: round(median(us) / 1e3, 3) for name, us in samples.items()}
     return {
         "step_ms": ms,
         "tokens_per_s": {name: round(sizes.chats / each * 1e3) for name, each in ms.items()},
-        "first_step_ms": first_ms,
         "times": round(ms["flat"] / ms["tree"], 2),
         "chosen": chosen["tree"],
         "samples_us": samples,

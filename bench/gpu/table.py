@@ -48,16 +48,11 @@ def pages() -> str:
 
 def first_steps(serving: Any) -> dict[str, list[float]]:
     """Milliseconds of each contender's first decode step in each round."""
-    decode = serving["decode"]
-    if "first_step_ms" in decode:
-        found: dict[str, list[float]] = decode["first_step_ms"]
-        return found
-    # Older results have it among the samples, which are round by round. A round's first tokens come
-    # with the prompts, the others take a step each.
+    # A round's first tokens come with the prompts, the others take a step each.
     steps = serving["sizes"]["new_tokens"] - 1
     return {
         name: [round(us / 1e3, 1) for us in samples[::steps]]
-        for name, samples in decode["samples_us"].items()
+        for name, samples in serving["decode"]["samples_us"].items()
     }
 
 

@@ -187,7 +187,7 @@ class AttentionBackend(ABC):
             at_least(1, window=window)
         if softcap is not None and not 0 <= softcap < math.inf:
             raise InvalidArgumentError(
-                f"softcap is {softcap}; it takes a positive number", softcap=softcap
+                f"softcap is {softcap}; it takes 0, for none, or more", softcap=softcap
             )
         if sinks is not None and sinks.shape != (heads,):
             raise InvalidArgumentError(

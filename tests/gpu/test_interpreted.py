@@ -13,7 +13,7 @@ import torch
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the card runs them")
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this process is interpreted")
-@pytest.mark.parametrize("name", ["test_kernels.py", "test_backends.py", "test_steps.py"])
+@pytest.mark.parametrize("name", ["kernels", "backends", "steps", "generator"])
 def test_the_kernels_pass_their_tests_interpreted(name):
     command = [
         sys.executable,
@@ -29,7 +29,7 @@ def test_the_kernels_pass_their_tests_interpreted(name):
     # Coverage would follow the interpreter's every call, for minutes.
     env = {key: value for key, value in os.environ.items() if not key.startswith("COV")}
     done = subprocess.run(
-        [*command, str(Path(__file__).with_name(name))],
+        [*command, str(Path(__file__).with_name(f"test_{name}.py"))],
         env={**env, "TRITON_INTERPRET": "1"},
         capture_output=True,
         text=True,

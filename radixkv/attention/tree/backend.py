@@ -74,8 +74,10 @@ class TreeAttention(DeviceAttention):
             self._planned_tree.forget()
             return Explanation("flat", reason, self._flat_kernels)
         found = self._planned_tree.update(batch, self.mode)
-        is_tree = found.choice == "tree"
-        return replace(found, kernels=self._planned_tree.kernels if is_tree else self._flat_kernels)
+        is_flat = found.choice == "flat"
+        return replace(
+            found, kernels=self._flat_kernels if is_flat else self._planned_tree.served_by
+        )
 
     def _never_a_tree(self, batch: AttentionBatch) -> str:
         """Why the step is flat whatever its rows share; empty if it may be a tree."""

@@ -22,7 +22,8 @@ WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
 class PlannedTree:
     """The plan of the last decode step, kept up from step to step, and its arrays on the device.
 
-    heads: of the queries that what is on the device was planned for.
+    heads: of the queries that what is on the device was planned for. served_by: whose kernels
+    compute it, "cuda" or "triton".
     """
 
     def __init__(self, pool: MHATokenToKVPool) -> None:
@@ -30,7 +31,7 @@ class PlannedTree:
         self._arrays = DeviceArrays(pool.device)
         self._shape = Shape(1, pool.kv_heads)
         self._kernels = TileKernels(pool)
-        self.kernels = "triton"
+        self.served_by = "triton"
         self._plan: TreePlan | None = None
         self._names: list[Hashable] = []
         self._lengths = np.zeros(0, np.int32)
@@ -49,7 +50,7 @@ class PlannedTree:
             group, self._pool.kv_heads, rows, wide_rows, blocks, NARROW_BLOCKS * blocks
         )
         self._plan = None
-        self.kernels = self._kernels.serve(group)
+        self.served_by = self._kernels.serving(group)
 
     def update(self, batch: AttentionBatch, mode: str) -> Explanation:
         """Plan `batch`: on from the last plan where every row has grown by one slot."""

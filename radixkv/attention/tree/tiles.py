@@ -40,7 +40,7 @@ class TileKernels:
         self._has_cuda = self.is_hopper and _cuda_serves(pool)
         self.wide_rows = 128 if self.is_hopper and pool.head_dim <= 128 else 64
 
-    def serve(self, group: int) -> str:
+    def serving(self, group: int) -> str:
         """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
         "cuda" or "triton"."""
         return "cuda" if self._has_cuda and group <= NARROW_ROWS else "triton"
