@@ -2,6 +2,7 @@
 
 import argparse
 import subprocess
+import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from functools import partial
@@ -99,6 +100,11 @@ def card() -> dict[str, Any]:
         "torch": torch.__version__,
         "cuda": torch.version.cuda,
     }
+
+
+def require_card() -> None:
+    if not torch.cuda.is_available():
+        sys.exit("this measures on a CUDA device, and torch sees none here")
 
 
 def where_to(name: str, doc: str | None) -> Path:

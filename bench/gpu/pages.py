@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from bench.gpu.measure import captured, in_turn, medians, save_figures, where_to
+from bench.gpu.measure import captured, in_turn, medians, require_card, save_figures, where_to
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -63,6 +63,7 @@ def measured(name: str) -> dict[str, Any]:
 
 def main() -> None:
     path = where_to("pages", __doc__)
+    require_card()
     torch.manual_seed(0)
     rows = []
     for name in WORK:

@@ -26,7 +26,7 @@ import torch
 from numpy.typing import NDArray
 from transformers import LlamaConfig, LlamaForCausalLM
 
-from bench.gpu.measure import card, save_figures
+from bench.gpu.measure import card, require_card, save_figures
 from radixkv.integrations.transformers import Generation, Generator
 from radixkv.integrations.transformers.schedule import Step
 
@@ -213,6 +213,8 @@ def main() -> None:
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--backends", nargs=2, default=["tree", "fa3"])
     arguments = parser.parse_args()
+    if arguments.device == "cuda":
+        require_card()
     sizes = TINY if arguments.tiny else Sizes()
     model = model_of(sizes, arguments.device)
     found: dict[str, Any] = {"parameters": model.num_parameters(), "sizes": vars(sizes)}

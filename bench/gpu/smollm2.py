@@ -19,7 +19,7 @@ import numpy as np
 import torch
 
 from bench.equality import TRACES
-from bench.gpu.measure import save_figures
+from bench.gpu.measure import require_card, save_figures
 from bench.report import kept_at
 from bench.traces import find_traces
 from radixkv.integrations.transformers import (
@@ -108,6 +108,8 @@ def main() -> None:
     arguments = parser.parse_args()
     if not arguments.traces.is_dir():
         sys.exit(f"no request traces in {arguments.traces}: name their folder by RADIXKV_TRACES")
+    if arguments.device == "cuda":
+        require_card()
     path = arguments.model or find_smollm2()
     model = load_model(path, device=arguments.device)
     prompts = prompts_of(load_tokenizer(path), arguments.traces, arguments.prompts)

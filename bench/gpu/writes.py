@@ -8,9 +8,8 @@ from typing import Any
 
 import torch
 
-from bench.gpu.measure import captured, in_turn, medians, save_figures, where_to
+from bench.gpu.measure import captured, in_turn, medians, require_card, save_figures, where_to
 from bench.report import Claim, judge
-from radixkv.kernels.gpu.store import write_kv
 
 HEADS, DIM, SLOTS = 8, 128, 2_000_000
 TOKENS = (64, 1024, 8192, 65536)
@@ -20,6 +19,8 @@ CLAIMED, COPY_AT_MOST, INDEX_AT_LEAST = 8192, 1.25, 3.5
 
 
 def contenders(pool: torch.Tensor, tokens: int) -> dict[str, Callable[[], None]]:
+    from radixkv.kernels.gpu.store import write_kv  # needs Triton, which comes with a card
+
     slots = torch.randperm(SLOTS, device="cuda")[:tokens] + 1
     short = slots.int()
     new = torch.randn(2, tokens, HEADS, DIM, device="cuda").bfloat16()
@@ -66,6 +67,7 @@ def claims(rows: list[dict[str, Any]]) -> list[Claim]:
 
 def main() -> None:
     path = where_to("writes", __doc__)
+    require_card()
     torch.manual_seed(0)
     pool = torch.zeros(2, SLOTS + 1, HEADS, DIM, dtype=torch.bfloat16, device="cuda")
     rows = [measured(pool, tokens) for tokens in TOKENS]
