@@ -14,7 +14,7 @@ from rich.table import Table
 
 from bench.report import save
 from bench.traces import BLOCKS, find_traces, read
-from radixkv.capacity import CapacityEstimator
+from radixkv.cache.capacity import CapacityEstimator
 from radixkv.lab.curve import lru_curve, sampled_curve
 from radixkv.lab.paths import find_paths
 from radixkv.lab.replay import Setting, replay

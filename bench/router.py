@@ -28,7 +28,7 @@ from bench.peers.contender import resident
 from bench.peers.fleet import Fleet
 from bench.report import kept_at, save
 from radixkv import DEFAULT
-from radixkv.events import Event, Update
+from radixkv.cache.events import Event, Update
 from radixkv.router import Router
 from radixkv.tree import Stored, Trimmed
 

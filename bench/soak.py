@@ -22,7 +22,7 @@ from rich.table import Table
 
 import radixkv
 from bench.report import kept_at, save
-from tests.cache_driver import CacheDriver
+from tests.support.cache_driver import CacheDriver
 
 T = TypeVar("T")
 

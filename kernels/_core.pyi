@@ -6,11 +6,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from radixkv.tree.content import Content
-from radixkv.tree.contract import Change, InsertResult, MatchResult, NodeInfo
-from radixkv.tree.contract import Handle as ContractHandle
+from radixkv.tree.fused import Admission, Publication
+from radixkv.tree.fused import Ledger as LedgerProtocol
 from radixkv.tree.namespace import Namespace
-from radixkv.tree.steps import Admission, Publication
-from radixkv.tree.steps import Ledger as LedgerProtocol
+from radixkv.tree.radix_tree import Change, InsertResult, MatchResult, NodeInfo
+from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 def read_ids(ids: object) -> Int32Array | None:
@@ -116,7 +116,7 @@ class SlotAllocator:
     def free_slots(self) -> Int32Array: ...
 
 class Ledger:
-    """`radixkv.ledger.SlotLedger`, as far as the tree's steps need it."""
+    """`radixkv.cache.ledger.SlotLedger`, as far as the tree's steps need it."""
 
     allocator: Any
     sharers: Int32Array

@@ -1,7 +1,7 @@
 """radixkv: a radix-tree, token-granular prefix cache for LLM serving."""
 
 from radixkv.cache import PrefixCache
-from radixkv.request import Request
+from radixkv.cache.request import Request
 from radixkv.tree import DEFAULT, Namespace, RadixTree
 
 __version__ = "0.1.0.dev0"

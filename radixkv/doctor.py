@@ -61,7 +61,7 @@ def _radixkv() -> Finding:
 
 
 def _core() -> Finding:
-    from radixkv.tree.contract import load_core
+    from radixkv.tree.radix_tree import load_core
 
     name = load_core(None).core
     if name == "native":
@@ -69,7 +69,7 @@ def _core() -> Finding:
     if chosen := os.environ.get("RADIXKV_CORE"):
         return Finding("core", "ok", f"{name}, as RADIXKV_CORE={chosen} says")
     if find_spec("radixkv.kernels._core") is not None:
-        import_module("radixkv.tree.native_core")  # raises what keeps it from loading
+        import_module("radixkv.tree.native_tree")  # raises what keeps it from loading
     return Finding("core", "ok", f"{name}; the native one is not built", ADVICE["core"])
 
 

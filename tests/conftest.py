@@ -10,7 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from radixkv import PrefixCache, RadixTree
-from tests.trees import CORES, Words
+from tests.support.trees import CORES, Words
 
 # A shell starts what runs in the background without SIGINT, and all that is started from there; the
 # commands that are tested end by it.

@@ -7,7 +7,7 @@ import numpy as np
 from bench.peers import workloads
 from bench.peers.contender import Contender, Fused, Times, now
 from radixkv import PrefixCache, RadixTree
-from radixkv.ledger import SlotLedger
+from radixkv.cache.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
 
 

@@ -6,7 +6,7 @@
 
 namespace radixkv {
 
-// See `Handle` in radixkv/tree/contract.py. It holds nothing alive: the tree is known by a number
+// See `Handle` in radixkv/tree/radix_tree.py. It holds nothing alive: the tree is known by a number
 // that no other tree of this process has.
 struct Handle {
     uint64_t tree = 0;

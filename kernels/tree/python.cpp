@@ -16,8 +16,8 @@ Python* looked_up = nullptr;
 void import_python() {
     import_numpy();
     nb::module_ errors = nb::module_::import_("radixkv.errors");
-    nb::module_ contract = nb::module_::import_("radixkv.tree.contract");
-    nb::module_ steps = nb::module_::import_("radixkv.tree.steps");
+    nb::module_ contract = nb::module_::import_("radixkv.tree.radix_tree");
+    nb::module_ steps = nb::module_::import_("radixkv.tree.fused");
     nb::module_ space = nb::module_::import_("radixkv.tree.namespace");
     nb::module_ content = nb::module_::import_("radixkv.tree.content");
     nb::module_ tokens = nb::module_::import_("radixkv.tree.tokens");

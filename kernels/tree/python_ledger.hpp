@@ -1,4 +1,4 @@
-// radixkv/ledger.py, as far as the steps of a request's life need it.
+// radixkv/cache/ledger.py, as far as the steps of a request's life need it.
 #pragma once
 
 #include "python_allocator.hpp"

@@ -1,4 +1,4 @@
-// The contract of radixkv/tree/contract.py over `Tree`: arguments, namespaces, content, changes,
+// The contract of radixkv/tree/radix_tree.py over `Tree`: arguments, namespaces, content, changes,
 // errors.
 #pragma once
 
@@ -35,7 +35,7 @@ class PythonTree {
     nb::object evict(nb::handle num_tokens);
     nb::object reset();
 
-    // ---- a request's admission and publication: see radixkv/tree/steps.py ----
+    // ---- a request's admission and publication: see radixkv/tree/fused.py ----
 
     nb::object admit(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
                      nb::handle content, nb::handle max_cached, nb::handle extra);

@@ -14,7 +14,7 @@ from radixkv.cli.show import Json, Target, connect, console, counted, print_json
 from radixkv.errors import InvalidArgumentError, ServiceUnavailableError
 
 if TYPE_CHECKING:
-    from radixkv.events import Event, Update
+    from radixkv.cache.events import Event, Update
     from radixkv.service import Client
 
 
@@ -88,7 +88,7 @@ def _events(updates: "Iterator[Update]") -> "Iterator[tuple[Update, Event]]":
 
 
 def _values(update: "Update", event: "Event") -> dict[str, Any]:
-    from radixkv.events import Cleared
+    from radixkv.cache.events import Cleared
     from radixkv.tree import Stored
 
     place = {"epoch": update.epoch, "revision": event.revision, "snapshot": update.is_start}

@@ -4,10 +4,10 @@ from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 
+from radixkv.cache.stats import CacheStats
 from radixkv.demo.chats import Chat
 from radixkv.demo.serving import Served
 from radixkv.service import ServerInfo, ServerStats
-from radixkv.stats import CacheStats
 
 
 def opening(console: Console, chats: list[Chat], info: ServerInfo, address: str) -> None:

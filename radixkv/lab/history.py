@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from radixkv.events import Event
+from radixkv.cache.events import Event
 from radixkv.tree import Namespace, RadixTree, Stored, Trimmed
 from radixkv.tree.tokens import Int32Array
 

@@ -8,12 +8,12 @@ import numpy as np
 
 from radixkv import PrefixCache
 from radixkv.arguments import at_least, between
+from radixkv.cache.request import Request as Running
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.admission import ADMISSIONS, Admission, in_admission_order
 from radixkv.lab.progress import Tell
 from radixkv.lab.requests import Indices, Request, RequestLog
 from radixkv.memory.pages import round_up
-from radixkv.request import Request as Running
 from radixkv.tree import POLICIES, Namespace
 
 MOST_SLOTS = 2**31 - 1

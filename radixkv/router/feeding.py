@@ -5,8 +5,8 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
+from radixkv.cache.events import Update
 from radixkv.errors import RadixKVError, ServiceUnavailableError
-from radixkv.events import Update
 from radixkv.router.index import PrefixIndex
 from radixkv.router.mirror import Position
 

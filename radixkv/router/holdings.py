@@ -6,8 +6,8 @@
            └─ [8]        held whole by 2
 
 A holder is a number: of a worker, or of a snapshot of it under way. What one holds speaks the
-event log's words (`radixkv/events.py`): runs that are stored below one another and lose tokens from
-their end. A holder that holds a token holds all tokens above it, so walking a prompt down once and
+event log's words (`radixkv/cache/events.py`): runs that are stored below one another and lose
+tokens from their end. A holder that holds a token holds all tokens above it, so walking a prompt down once and
 the nodes up again tells how much of it each holder holds.
 
 Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python_holdings.py`.
@@ -21,7 +21,7 @@ from radixkv.tree.tokens import Int32Array, TokenIds
 
 
 class HeldRun(NamedTuple):
-    """A run that a holder holds; see `radixkv.events.Run`. parent_run 0: it starts at `root`."""
+    """A run that a holder holds, see `radixkv.cache.events.Run`. parent_run 0: starts at `root`."""
 
     run: int
     parent_run: int

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.cache.events import Run, Runs, Update
 from radixkv.errors import InvalidArgumentError
-from radixkv.events import Run, Runs, Update
 from radixkv.router.holdings import new_holdings
 from radixkv.router.mirror import Mirror, Position, State
 from radixkv.router.spaces import Spaces
@@ -220,7 +220,7 @@ class PrefixIndex:
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.events.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.events.replay` would give it. For checks."""
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]

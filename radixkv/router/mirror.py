@@ -4,7 +4,7 @@ from collections import deque
 from collections.abc import Callable, Iterable
 from typing import Literal, TypeAlias
 
-from radixkv.events import Cleared, Event, Update
+from radixkv.cache.events import Cleared, Event, Update
 from radixkv.router.holdings import Holdings
 from radixkv.router.spaces import Spaces
 from radixkv.tree import Stored, Trimmed

@@ -8,8 +8,8 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
+from radixkv.cache.events import Update
 from radixkv.errors import InvalidTokensError, NoWorkersError
-from radixkv.events import Update
 from radixkv.router.feeding import Feeder, Source, WorkerClient, watch_of
 from radixkv.router.index import PrefixIndex, WorkerView
 from radixkv.router.loads import Loads, check_load

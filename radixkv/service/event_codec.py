@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from radixkv.events import Cleared, Event, Runs, Update
+from radixkv.cache.events import Cleared, Event, Runs, Update
 from radixkv.rpc import codec
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1 import watch_pb2

@@ -1,11 +1,13 @@
 """The index: which token prefixes are cached, and in which slots.
 
-`contract.py` says what every core does, `python_core.py` is the readable one, `namespace.py`,
+`radix_tree.py` says what every core does, `python_tree.py` is the readable one, `namespace.py`,
 `tokens.py` and `content.py` say what a key is, `policies.py` what is evicted first.
 """
 
 from radixkv.tree.content import ContentSpan
-from radixkv.tree.contract import (
+from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.policies import POLICIES
+from radixkv.tree.radix_tree import (
     Handle,
     InsertResult,
     MatchResult,
@@ -14,8 +16,6 @@ from radixkv.tree.contract import (
     Stored,
     Trimmed,
 )
-from radixkv.tree.namespace import DEFAULT, Namespace
-from radixkv.tree.policies import POLICIES
 from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids
 
 __all__ = [

@@ -10,7 +10,7 @@ from radixkv.tree.prefix_hash import extend_hash
 
 if TYPE_CHECKING:
     from radixkv.tree.node import Node
-    from radixkv.tree.python_core import PythonRadixTree
+    from radixkv.tree.python_tree import PythonRadixTree
 
 
 def check_tree(tree: "PythonRadixTree") -> list[str]:

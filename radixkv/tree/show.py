@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from itertools import islice
 
-from radixkv.tree.contract import NodeInfo, RadixTree
+from radixkv.tree.radix_tree import NodeInfo, RadixTree
 
 # Deeper levels keep this indentation: a path of thousands of nodes must not print a triangle.
 MAX_INDENT = 24

@@ -4,7 +4,7 @@ import pytest
 
 from radixkv import PrefixCache, Request
 from radixkv.errors import LiveRequestsError, PromptTooLongError, RequestEndedError
-from tests.caches import Memory, admit, in_pages, picture, resident, store
+from tests.support.caches import Memory, admit, in_pages, picture, resident, store
 
 ENDINGS = ("finish", "abort", "retract")
 

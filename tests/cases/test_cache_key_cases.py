@@ -3,7 +3,7 @@
 import pytest
 
 from radixkv import Namespace, Request
-from tests.caches import admit, picture, resident, store
+from tests.support.caches import admit, picture, resident, store
 
 IMAGE = 9
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from radixkv.events import Cleared, Event, Update
+from radixkv.cache.events import Cleared, Event, Update
 from radixkv.router import PrefixIndex, Router
 from radixkv.tree import Trimmed
 from tests.router.conftest import CORES

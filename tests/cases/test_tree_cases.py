@@ -12,11 +12,11 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv.cache.events import Event, replay
 from radixkv.errors import InvalidSlotsError, SlotNotAllocatedError
-from radixkv.events import Event, replay
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree import POLICIES, Stored, Trimmed
-from tests.oracle_tree import OracleTree
+from tests.support.oracle_tree import OracleTree
 
 
 @pytest.fixture

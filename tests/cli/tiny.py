@@ -6,7 +6,7 @@ from tokenizers import Tokenizer, decoders, pre_tokenizers
 from tokenizers.models import BPE
 from transformers import PreTrainedTokenizerFast
 
-from tests.llamas import llama
+from tests.support.llamas import llama
 
 ALPHABET = sorted(pre_tokenizers.ByteLevel.alphabet())
 CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"

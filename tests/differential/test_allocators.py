@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from radixkv.memory import TokenToKVAllocator
 from tests.differential.pair import outcome, plain
-from tests.trees import CORES
+from tests.support.trees import CORES
 
 pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 

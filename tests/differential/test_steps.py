@@ -6,11 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixkv import Namespace, RadixTree
+from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
-from radixkv.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
 from tests.differential.pair import outcome, plain, seen
-from tests.oracle import Fence
+from tests.support.oracle import Fence
 
 pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 

@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from radixkv import Namespace, PrefixCache
-from radixkv.events import Run, Runs
+from radixkv.cache.events import Run, Runs
 from radixkv.router import PrefixIndex
 from radixkv.rpc.codec import write_namespace
 from radixkv.service import CacheServer, Client, Watch

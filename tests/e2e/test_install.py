@@ -40,7 +40,7 @@ def plain_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_without_a_compiler_the_package_installs_with_the_python_core(plain_wheel):
     names = names_in(plain_wheel)
-    assert "radixkv/tree/python_core.py" in names
+    assert "radixkv/tree/python_tree.py" in names
     assert not [name for name in names if name.endswith(".so")]
 
 

@@ -8,7 +8,7 @@ pytest.importorskip("transformers")
 
 from radixkv.integrations.transformers import Generator
 from tests.attention.batches import difference
-from tests.llamas import greedy, llama
+from tests.support.llamas import greedy, llama
 
 ON_CARD = torch.cuda.is_available()
 # Heads of 64, which the CUDA kernels serve. What is interpreted is to end within seconds.

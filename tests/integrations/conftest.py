@@ -5,7 +5,7 @@ import torch
 
 from radixkv.errors import BackendUnavailableError
 from radixkv.integrations.transformers import find_smollm2, load_model, load_tokenizer
-from tests.llamas import greedy, llama
+from tests.support.llamas import greedy, llama
 
 # Threads that wait for one another come to a standstill where others use the cores too.
 torch.set_num_threads(1)

@@ -10,7 +10,7 @@ from radixkv.lab.admission import Admission, in_admission_order
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.requests import ListedLog
 from tests.lab.conftest import ask
-from tests.trees import CORES
+from tests.support.trees import CORES
 
 
 def cached(log, **setting):

@@ -6,7 +6,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv.errors import InvalidArgumentError, SlotNotAllocatedError
 from radixkv.memory import TokenToKVAllocator
-from tests.trees import CORES
+from tests.support.trees import CORES
 
 
 class AllocatorMachine(RuleBasedStateMachine):

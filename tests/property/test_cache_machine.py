@@ -4,8 +4,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 
-from tests.cache_driver import CacheDriver
-from tests.trees import CORES
+from tests.support.cache_driver import CacheDriver
+from tests.support.trees import CORES
 
 
 class Drawn:

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv.cache.events import Event, Runs, replay, runs_of
 from radixkv.errors import NotLockedError, StaleHandleError
-from radixkv.events import Event, Runs, replay, runs_of
 from radixkv.tree import Handle, Stored
-from tests.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols
-from tests.trees import CORES, snapshot
+from tests.support.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols
+from tests.support.trees import CORES, snapshot
 
 NUM_SLOTS = {1: 16, 4: 32}
 # What a letter is at each page size; two pages that begin alike are still two edges.

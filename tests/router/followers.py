@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from radixkv import DEFAULT, Namespace, PrefixCache
+from radixkv.cache.events import Event, Runs, Update, runs_of
 from radixkv.errors import HistoryLostError, RevisionInFutureError
-from radixkv.events import Event, Runs, Update, runs_of
 from radixkv.router import PrefixIndex
 from radixkv.tree import Stored
 from tests.router.holders import plain

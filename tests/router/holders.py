@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from radixkv import DEFAULT, Namespace, RadixTree
-from radixkv.events import Event, Runs, replay
+from radixkv.cache.events import Event, Runs, replay
 from radixkv.router.holdings import Holdings
 from radixkv.tree import Stored, Trimmed
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace
+from radixkv.cache.events import Event, Update
 from radixkv.errors import InvalidArgumentError, InvalidNamespaceError, InvalidTokensError
-from radixkv.events import Event, Update
 from radixkv.router import PrefixIndex
 from radixkv.tree import Stored, Trimmed
 from tests.router.followers import Clock, Worker, catch_up, check_mirrors

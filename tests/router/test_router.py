@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace
+from radixkv.cache.events import Update
 from radixkv.errors import (
     HistoryLostError,
     InvalidArgumentError,
@@ -15,7 +16,6 @@ from radixkv.errors import (
     NoWorkersError,
     ServiceUnavailableError,
 )
-from radixkv.events import Update
 from radixkv.router import Choice, Question, Router
 from tests.router.followers import Clock, Worker, catch_up, check_mirrors
 

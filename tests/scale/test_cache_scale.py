@@ -5,7 +5,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.caches import admit, store
+from tests.support.caches import admit, store
 
 DEPTH = 6_000
 LEAVES = 100_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from radixkv import PrefixCache
-from radixkv.events import Event, Update
+from radixkv.cache.events import Event, Update
 from radixkv.service.event_codec import write_update
 from radixkv.tree import DEFAULT, Stored, Trimmed
 from tests.service.helpers import hold

@@ -9,7 +9,7 @@ import pytest
 from radixkv import Namespace, PrefixCache, RadixTree
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
-from tests.trees import CORES
+from tests.support.trees import CORES
 
 SIZE = 300  # of a prompt: more than two ghosts
 

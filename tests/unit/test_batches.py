@@ -9,11 +9,11 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, RadixTree
+from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import InvalidNamespaceError, InvalidTokensError
-from radixkv.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
-from tests.caches import store
-from tests.trees import CORES, snapshot
+from tests.support.caches import store
+from tests.support.trees import CORES, snapshot
 
 FORMS = {
     "list": list,

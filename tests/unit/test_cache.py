@@ -14,7 +14,7 @@ from radixkv.errors import (
     PromptTooLongError,
     StaleWeightsError,
 )
-from tests.caches import admit, in_pages, picture, store
+from tests.support.caches import admit, in_pages, picture, store
 
 # ---- the cache ----
 

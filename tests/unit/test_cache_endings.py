@@ -8,7 +8,7 @@ from radixkv.errors import (
     InvalidNamespaceError,
     RequestEndedError,
 )
-from tests.caches import admit, picture
+from tests.support.caches import admit, picture
 
 ENDINGS = ("finish", "abort", "retract")
 

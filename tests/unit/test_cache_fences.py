@@ -7,8 +7,8 @@ shared with the tree or with other requests, whoever frees that in the end.
 import pytest
 
 from radixkv.errors import InvalidArgumentError
-from tests.caches import admit, resident, store
-from tests.oracle import Fence
+from tests.support.caches import admit, resident, store
+from tests.support.oracle import Fence
 
 ENDINGS = ("finish", "abort", "retract")
 

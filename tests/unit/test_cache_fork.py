@@ -3,7 +3,7 @@
 import pytest
 
 from radixkv.errors import InvalidArgumentError
-from tests.caches import Memory, admit, in_pages, picture, resident, store
+from tests.support.caches import Memory, admit, in_pages, picture, resident, store
 
 
 def test_a_fork_has_the_same_tokens_in_the_same_slots(new_cache):

@@ -7,7 +7,7 @@ from radixkv.errors import (
     InvalidArgumentError,
     PromptTooLongError,
 )
-from tests.caches import admit, picture, resident, store
+from tests.support.caches import admit, picture, resident, store
 
 # ---- extend, reserve and commit ----
 

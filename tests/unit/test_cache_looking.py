@@ -6,7 +6,7 @@ from radixkv import Namespace
 from radixkv.errors import (
     InvalidArgumentError,
 )
-from tests.caches import admit, in_pages, picture, store
+from tests.support.caches import admit, in_pages, picture, store
 
 ENDINGS = ("finish", "abort", "retract")
 

@@ -3,7 +3,7 @@
 from dataclasses import asdict
 
 from radixkv import Namespace
-from tests.caches import admit, in_pages, store
+from tests.support.caches import admit, in_pages, store
 
 
 def numbers(request):

@@ -2,14 +2,14 @@
 
 import pytest
 
+from radixkv.cache.events import Cleared, EventLog
 from radixkv.errors import (
     HistoryLostError,
     InvalidNamespaceError,
     LiveRequestsError,
 )
-from radixkv.events import Cleared, EventLog
 from radixkv.tree import Stored, Trimmed
-from tests.caches import admit, picture, resident, store
+from tests.support.caches import admit, picture, resident, store
 
 # ---- forgetting ----
 

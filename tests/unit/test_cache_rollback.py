@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from radixkv.errors import InvalidArgumentError
-from tests.caches import Memory, admit, in_pages, picture, store
+from tests.support.caches import Memory, admit, in_pages, picture, store
 
 
 def test_rollback_gives_back_the_tail(new_cache):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace
-from radixkv.capacity import MOST_WATCHED, CapacityEstimator
+from radixkv.cache.capacity import MOST_WATCHED, CapacityEstimator
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.curve import lru_curve
 from radixkv.lab.paths import find_paths

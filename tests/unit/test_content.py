@@ -9,7 +9,7 @@ from radixkv import Namespace, RadixTree
 from radixkv.errors import InvalidContentError
 from radixkv.tree import ContentSpan, Stored
 from radixkv.tree.content import cut_content
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 IMG, END = 9, 8
 CAT, DOG = b"cat", b"dog"

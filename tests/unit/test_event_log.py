@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT
-from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.events import (
+from radixkv.cache.events import (
     EVENT_BYTES,
     Cleared,
     Event,
@@ -18,6 +17,7 @@ from radixkv.events import (
     replay,
     runs_of,
 )
+from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import Stored, Trimmed
 
 

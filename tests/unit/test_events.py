@@ -4,14 +4,14 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace
-from radixkv.events import (
+from radixkv.cache.events import (
     Event,
     Run,
     replay,
     runs_of,
 )
 from radixkv.tree import Stored, Trimmed
-from tests.trees import Words
+from tests.support.trees import Words
 
 OTHER = Namespace(salt="other")
 

@@ -6,8 +6,8 @@ import pytest
 from radixkv import DEFAULT, Namespace, RadixTree
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
-from tests.oracle_tree import OracleTree
-from tests.trees import snapshot
+from tests.support.oracle_tree import OracleTree
+from tests.support.trees import snapshot
 
 # ---- how much ----
 

@@ -11,22 +11,8 @@ import radixkv
 
 PACKAGE = Path(radixkv.__file__).parent
 BELOW = {"arguments", "cores", "errors", "kernels"}
-# `cache` stands in several files.
-CACHE = {
-    "cache",
-    "capacity",
-    "stats",
-    "integrity",
-    "life",
-    "request",
-    "events",
-    "ledger",
-    "native_ledger",
-    "loans",
-    "pin",
-}
 # A room on top may use the package itself (its version, its public names).
-ON_TOP = BELOW | CACHE | {"tree", "memory", "attention", "v1", "radixkv"}
+ON_TOP = BELOW | {"cache", "tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {
     "errors": set(),
     "arguments": {"errors"},
@@ -36,8 +22,8 @@ ALLOWED = {
     "tree": BELOW,
     "memory": BELOW,
     "attention": BELOW | {"memory"},
-    **dict.fromkeys(CACHE, BELOW | CACHE | {"tree", "memory"}),
-    "radixkv": CACHE | {"errors", "tree", "memory"},
+    "cache": BELOW | {"tree", "memory"},
+    "radixkv": {"cache", "errors", "tree", "memory"},
     "rpc": BELOW | {"tree", "v1"},
     "service": ON_TOP | {"rpc"},
     "router": ON_TOP | {"rpc"},

@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache
-from radixkv.events import Cleared, Event, EventLog
+from radixkv.cache.events import Cleared, Event, EventLog
 from radixkv.tree import Stored, Trimmed
-from tests.caches import admit, store
-from tests.oracle import Fence
-from tests.trees import CORES
+from tests.support.caches import admit, store
+from tests.support.oracle import Fence
+from tests.support.trees import CORES
 
 
 @pytest.fixture(params=CORES)

@@ -8,7 +8,7 @@ import pytest
 from radixkv import Namespace, RadixTree
 from radixkv.errors import NotLockedError, StaleHandleError
 from radixkv.tree import POLICIES
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 OTHER = Namespace(salt="other")
 

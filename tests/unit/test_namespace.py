@@ -11,7 +11,7 @@ import pytest
 
 from radixkv import DEFAULT, Namespace, RadixTree
 from radixkv.errors import InvalidNamespaceError
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 # Any two of these are different namespaces, however they look when written in a row.
 APART = [

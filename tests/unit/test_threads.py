@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from radixkv.cache.events import replay, runs_of
 from radixkv.errors import HistoryLostError
-from radixkv.events import replay, runs_of
-from tests.caches import admit, store
+from tests.support.caches import admit, store
 
 
 @pytest.fixture(autouse=True)

@@ -9,7 +9,7 @@ import torch
 
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
 from radixkv.tree import as_slots, as_token_ids
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 IDS = [5, 0, 2**31 - 1, 7]
 BIG = np.iinfo(np.int32).max

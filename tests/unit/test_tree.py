@@ -1,4 +1,4 @@
-"""The contract of the tree (`radixkv/tree/contract.py`), for every core at every page size.
+"""The contract of the tree (`radixkv/tree/radix_tree.py`), for every core at every page size.
 
 Matching, probing and inserting.
 """
@@ -15,7 +15,7 @@ from radixkv.errors import (
     InvalidSlotsError,
     InvalidTokensError,
 )
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 # ---- match_prefix ----
 

@@ -7,7 +7,7 @@ from radixkv.errors import (
     CoreUnavailableError,
     InvalidArgumentError,
 )
-from tests.trees import CORES
+from tests.support.trees import CORES
 
 
 def test_the_core_can_be_named(core):
@@ -31,7 +31,7 @@ def test_the_best_core_is_taken_by_default(monkeypatch):
 
 
 def test_a_native_core_that_is_not_built_is_told(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "radixkv.tree.native_core", None)
+    monkeypatch.setitem(__import__("sys").modules, "radixkv.tree.native_tree", None)
     monkeypatch.delenv("RADIXKV_CORE", raising=False)
     with pytest.raises(CoreUnavailableError, match=r'core="python"'):
         RadixTree(core="native")

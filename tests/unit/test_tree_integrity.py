@@ -8,7 +8,7 @@ import pytest
 
 from radixkv import RadixTree
 from radixkv.tree.node import Node
-from radixkv.tree.python_core import PythonRadixTree
+from radixkv.tree.python_tree import PythonRadixTree
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from radixkv.errors import (
     StaleHandleError,
 )
 from radixkv.tree import POLICIES
-from tests.trees import snapshot
+from tests.support.trees import snapshot
 
 # ---- sizes, walk, format ----
 

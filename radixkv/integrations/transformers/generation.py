@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from radixkv.request import Request
+from radixkv.cache.request import Request
 from radixkv.tree import Namespace
 
 FinishReason: TypeAlias = Literal["stop", "length", "cancelled", "failed"]

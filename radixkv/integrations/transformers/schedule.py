@@ -8,10 +8,10 @@ from numpy.typing import NDArray
 
 from radixkv.attention import AttentionBatch
 from radixkv.cache import PrefixCache
+from radixkv.cache.request import Request
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers.generation import Generation
 from radixkv.memory.pages import round_down
-from radixkv.request import Request
 from radixkv.tree import DEFAULT, Namespace
 
 

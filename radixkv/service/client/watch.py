@@ -13,6 +13,7 @@ from typing import Any, Self
 
 import grpc
 
+from radixkv.cache.events import Update
 from radixkv.errors import (
     EpochMismatchError,
     HistoryLostError,
@@ -20,7 +21,6 @@ from radixkv.errors import (
     ServiceUnavailableError,
     WatcherTooSlowError,
 )
-from radixkv.events import Update
 from radixkv.rpc import codec
 from radixkv.rpc.status import to_error
 from radixkv.service.client.methods import built

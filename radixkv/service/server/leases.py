@@ -14,6 +14,8 @@ import numpy as np
 from sortedcontainers import SortedDict, SortedSet
 
 from radixkv.cache import PrefixCache
+from radixkv.cache.loans import Aside
+from radixkv.cache.pin import Pin
 from radixkv.errors import (
     InvalidArgumentError,
     LeaseNotFoundError,
@@ -21,8 +23,6 @@ from radixkv.errors import (
     OverloadedError,
     PinNotFoundError,
 )
-from radixkv.loans import Aside
-from radixkv.pin import Pin
 from radixkv.rpc.auth import ANYONE, Principal
 from radixkv.rpc.limits import (
     LONGEST_HOLDER_BYTES,

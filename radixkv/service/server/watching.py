@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from radixkv.cache import PrefixCache
+from radixkv.cache.events import Run, Runs, Update, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
     InvalidArgumentError,
     WatcherTooSlowError,
 )
-from radixkv.events import Run, Runs, Update, runs_of
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import PROGRESS_S

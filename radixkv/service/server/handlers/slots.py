@@ -1,5 +1,6 @@
 """AllocateSlots, FreeSlots, InsertPrefix: for engines that run elsewhere."""
 
+from radixkv.cache.pin import Insert, Inserted
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidSlotsError,
@@ -9,7 +10,6 @@ from radixkv.errors import (
     PinNotFoundError,
     StaleHandleError,
 )
-from radixkv.pin import Insert, Inserted
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES

@@ -6,9 +6,9 @@ from typing import Protocol, TypeVar
 
 from radixkv import DEFAULT, Namespace, PrefixCache
 from radixkv.tree import POLICIES
-from tests.cache_compare import ComparedCache, Pair
-from tests.caches import Memory
-from tests.oracle import Fence, Oracle
+from tests.support.cache_compare import ComparedCache, Pair
+from tests.support.caches import Memory
+from tests.support.oracle import Fence, Oracle
 
 T = TypeVar("T")
 

@@ -8,15 +8,15 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from radixkv.cache.ledger import Fence, SlotLedger
+from radixkv.cache.request import Request, State
+from radixkv.cache.stats import Totals
 from radixkv.errors import InvalidArgumentError
-from radixkv.ledger import Fence, SlotLedger
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_down, round_up
-from radixkv.request import Request, State
-from radixkv.stats import Totals
 from radixkv.tree import Handle, RadixTree
 from radixkv.tree.content import cut_content
-from radixkv.tree.steps import Admission, take
+from radixkv.tree.fused import Admission, take
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from radixkv import DEFAULT, Namespace
+from radixkv.cache.events import Cleared
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
@@ -15,10 +16,9 @@ from radixkv.errors import (
     RequestEndedError,
     StaleWeightsError,
 )
-from radixkv.events import Cleared
-from tests.cache_choices import MAX_REQUESTS, ChosenCache
-from tests.cache_compare import Pair, value_of
-from tests.oracle import Fence, Twin
+from tests.support.cache_choices import MAX_REQUESTS, ChosenCache
+from tests.support.cache_compare import Pair, value_of
+from tests.support.oracle import Fence, Twin
 
 KEPT_REQUESTS = 8
 

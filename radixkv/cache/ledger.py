@@ -40,7 +40,7 @@ class SlotLedger:
 
     def __new__(cls, allocator: TokenToKVAllocator) -> "SlotLedger":
         if cls is SlotLedger and allocator.core == "native":
-            from radixkv.native_ledger import NativeLedger
+            from radixkv.cache.native_ledger import NativeLedger
 
             return NativeLedger.__new__(NativeLedger, allocator)
         return super().__new__(cls)

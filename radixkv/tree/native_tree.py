@@ -4,7 +4,7 @@ from typing import Any
 
 from radixkv.kernels._core import Tree, read_ids, read_message_ids
 from radixkv.tree import tokens
-from radixkv.tree.contract import RadixTree
+from radixkv.tree.radix_tree import RadixTree
 
 tokens.read_ids, tokens.read_message_ids = read_ids, read_message_ids
 

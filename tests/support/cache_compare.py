@@ -12,8 +12,8 @@ import pytest
 
 from radixkv import PrefixCache, Request
 from radixkv.errors import RadixKVError
-from tests.caches import Memory
-from tests.oracle import Oracle, Twin, same_codes
+from tests.support.caches import Memory
+from tests.support.oracle import Oracle, Twin, same_codes
 
 POISON = -1
 

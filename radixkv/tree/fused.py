@@ -15,11 +15,11 @@ from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.tokens import Int32Array, TokenIds, as_token_ids
 
 if TYPE_CHECKING:
-    from radixkv.tree.contract import Handle, RadixTree
+    from radixkv.tree.radix_tree import Handle, RadixTree
 
 
 class Ledger(Protocol):
-    """Who keeps the slots that are not in the tree: see `radixkv.ledger.SlotLedger`.
+    """Who keeps the slots that are not in the tree: see `radixkv.cache.ledger.SlotLedger`.
 
     The native tree takes the native ledger alone, which it reads without Python.
     """

@@ -25,7 +25,11 @@ from radixkv.errors import (
 )
 from radixkv.tree.adaptive import UseHistory, hash_space
 from radixkv.tree.content import Content, ContentTable
-from radixkv.tree.contract import (
+from radixkv.tree.integrity import check_tree
+from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
+from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
+from radixkv.tree.policies import get_policy
+from radixkv.tree.radix_tree import (
     Change,
     Handle,
     InsertResult,
@@ -35,10 +39,6 @@ from radixkv.tree.contract import (
     Stored,
     Trimmed,
 )
-from radixkv.tree.integrity import check_tree
-from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
-from radixkv.tree.node import Node, Root, concat, kept, path_to, root_of, slots_on
-from radixkv.tree.policies import get_policy
 from radixkv.tree.reuse_model import KINDS
 from radixkv.tree.tokens import Int32Array, TokenIds, as_int, as_prompts, as_slots, as_token_ids
 

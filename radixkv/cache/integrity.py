@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from radixkv.events import Run, Runs, replay, runs_of
+from radixkv.cache.events import Run, Runs, replay, runs_of
 from radixkv.tree import NodeInfo, Stored, Trimmed
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
-    from radixkv.pin import Pin
-    from radixkv.request import Request
+    from radixkv.cache.pin import Pin
+    from radixkv.cache.request import Request
 
 SHOWN = 10
 

@@ -1,7 +1,7 @@
 """The ledger whose counts are in C++: see `kernels/tree/python_ledger.hpp`."""
 
+from radixkv.cache.ledger import SlotLedger
 from radixkv.kernels._core import Ledger
-from radixkv.ledger import SlotLedger
 
 
 class NativeLedger(Ledger, SlotLedger):

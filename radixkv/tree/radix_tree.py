@@ -9,8 +9,8 @@ import numpy as np
 
 from radixkv.cores import native_module
 from radixkv.tree.content import Content
+from radixkv.tree.fused import RequestSteps
 from radixkv.tree.namespace import DEFAULT, Namespace
-from radixkv.tree.steps import RequestSteps
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 
@@ -278,10 +278,10 @@ class RadixTree(RequestSteps):
 
 def load_core(core: str | None) -> type[RadixTree]:
     """The class behind a core's name; None: RADIXKV_CORE, else native where built, else python."""
-    native = native_module(core, "radixkv.tree.native_core")
+    native = native_module(core, "radixkv.tree.native_tree")
     if native is not None:
         chosen: type[RadixTree] = native.NativeRadixTree
         return chosen
-    from radixkv.tree.python_core import PythonRadixTree
+    from radixkv.tree.python_tree import PythonRadixTree
 
     return PythonRadixTree

@@ -14,7 +14,14 @@ from functools import wraps
 from typing import Concatenate, ParamSpec, TypeVar
 
 from radixkv.arguments import at_least, between
-from radixkv.capacity import CapacityEstimator
+from radixkv.cache.capacity import CapacityEstimator
+from radixkv.cache.events import EventLog
+from radixkv.cache.integrity import check_cache
+from radixkv.cache.ledger import Fence
+from radixkv.cache.lifecycle import Copies, Forked, KVPool, RequestLife
+from radixkv.cache.loans import Loans
+from radixkv.cache.request import Request
+from radixkv.cache.stats import CacheStats
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
@@ -23,15 +30,8 @@ from radixkv.errors import (
     RequestEndedError,
     StaleWeightsError,
 )
-from radixkv.events import EventLog
-from radixkv.integrity import check_cache
-from radixkv.ledger import Fence
-from radixkv.life import Copies, Forked, KVPool, RequestLife
-from radixkv.loans import Loans
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_up
-from radixkv.request import Request
-from radixkv.stats import CacheStats
 from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.tokens import Int32Array, as_prompts

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.cache.pin import Insert, Inserted, Pin, content_of
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
@@ -25,7 +26,6 @@ from radixkv.errors import (
     StaleHandleError,
 )
 from radixkv.memory.pages import round_down, round_up
-from radixkv.pin import Insert, Inserted, Pin, content_of
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_slots, as_token_ids
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.tokens import EMPTY, Int32Array
