@@ -23,7 +23,7 @@ from rich.table import Table
 from bench.alternatives import ALTERNATIVES
 from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
-from radixkv import PrefixCache, RadixTree
+from radixkv import PrefixCache, new_tree
 from radixkv.lab.clairvoyant import clairvoyant_hit_rate
 from radixkv.lab.curve import lru_curve
 from radixkv.lab.paths import find_paths
@@ -121,7 +121,7 @@ def serve(cache: PrefixCache, token_ids: list[int]) -> None:
 def new_prompts(policy: str) -> float:
     """Microseconds a prompt of 10,000 tokens that nobody sent before, and its eviction."""
     rng = np.random.default_rng(2)
-    tree, slots = RadixTree(policy=policy), np.arange(10_000, dtype=np.int32)
+    tree, slots = new_tree(policy=policy), np.arange(10_000, dtype=np.int32)
     spent = 0.0
     for _ in range(100):
         ids = rng.integers(0, 50_000, 10_000).tolist()
@@ -133,7 +133,7 @@ def new_prompts(policy: str) -> float:
 
 def single_tokens(policy: str) -> float:
     """Microseconds for one token out of 100,000 leaves of four."""
-    tree, slots = RadixTree(policy=policy), np.arange(4, dtype=np.int32)
+    tree, slots = new_tree(policy=policy), np.arange(4, dtype=np.int32)
     for at in range(100_000):
         tree.insert([at, 0, 0, 0], slots)
     tree.evict(100)
@@ -147,7 +147,7 @@ def single_tokens(policy: str) -> float:
 
 def long_hit(policy: str) -> float:
     """Microseconds to match and insert a cached prompt of 32,768 tokens, from a list."""
-    tree, ids = RadixTree(policy=policy), list(range(32_768))
+    tree, ids = new_tree(policy=policy), list(range(32_768))
     slots = np.arange(32_768, dtype=np.int32)
     tree.insert(ids, slots)
 

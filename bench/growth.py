@@ -22,8 +22,8 @@ from rich.table import Table
 from bench.peers import workloads
 from bench.peers.contender import resident
 from bench.report import kept_at, save
-from radixkv import RadixTree
-from radixkv.memory import TokenToKVAllocator
+from radixkv import RadixTree, new_tree
+from radixkv.memory import TokenToKVAllocator, new_allocator
 from radixkv.tree.tokens import Int32Array
 
 LENGTH = 500
@@ -60,7 +60,7 @@ def timed(call: Callable[..., Any], *args: Any) -> tuple[int, Any]:
 
 def filled(sequences: int) -> tuple[RadixTree, TokenToKVAllocator]:
     """A tree of that many sequences, and room for one more."""
-    tree, slots = RadixTree(core="native"), TokenToKVAllocator((sequences + 1) * LENGTH)
+    tree, slots = new_tree(core="native"), new_allocator((sequences + 1) * LENGTH)
     for number in range(sequences):
         tree.insert(sequence(number), _allocate(slots, LENGTH))
     return tree, slots
@@ -101,7 +101,7 @@ def long_key(repeats: int = 50) -> dict[str, float]:
     """A key of 1,000,000 tokens against comparing two such arrays, in place and by NumPy."""
     key = np.random.default_rng(2).integers(0, workloads.VOCAB, LONG, dtype=np.int32)
     slots = np.arange(1, LONG + 1, dtype=np.int32)
-    tree, scattered = RadixTree(core="native"), RadixTree(core="native")
+    tree, scattered = new_tree(core="native"), new_tree(core="native")
     tree.insert(key, slots)
     scattered.insert(key, np.random.default_rng(3).permutation(slots))
     asked, stored, same = key.copy(), key.tobytes(), key.tobytes()
@@ -122,7 +122,7 @@ def long_key(repeats: int = 50) -> dict[str, float]:
 
 def bytes_per_branch() -> float:
     """Branches of 4 tokens under 8 that all share."""
-    tree, slots = RadixTree(core="native"), TokenToKVAllocator(BRANCHES * 4 + 8)
+    tree, slots = new_tree(core="native"), new_allocator(BRANCHES * 4 + 8)
     shared = tree.insert(workloads.branch(0)[:8], _allocate(slots, 8)).handle
     before = resident()
     top = tree.match_prefix(workloads.branch(0)[:8]).slots
@@ -135,7 +135,7 @@ def bytes_per_branch() -> float:
 def churn(rounds: int = 200, sequences: int = 2_000) -> dict[str, Any]:
     """Resident memory while a full pool turns over again and again, and what is left at the end."""
     before = resident()
-    tree, slots = RadixTree(core="native"), TokenToKVAllocator(1_000_000)
+    tree, slots = new_tree(core="native"), new_allocator(1_000_000)
     rng = np.random.default_rng(3)
     seen = []
     for _ in range(rounds):

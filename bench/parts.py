@@ -18,7 +18,7 @@ from rich.table import Table
 
 from bench.peers import workloads
 from bench.report import kept_at, save
-from radixkv import RadixTree
+from radixkv import RadixTree, new_tree
 from radixkv.kernels._core import read_ids
 
 SESSIONS, TURNS, SYSTEM, TURN = 200, 4, 1_500, 500
@@ -77,7 +77,7 @@ def timed(call: Callable[[Any], Any], items: Iterator[Any]) -> float:
 
 
 def measure(rounds: int) -> dict[str, float]:
-    tree = RadixTree(core="native")
+    tree = new_tree(core="native")
     histories = sessions(tree)
     more = np.random.default_rng(2).integers(0, workloads.VOCAB, 200).tolist()
     found: dict[str, list[float]] = {}

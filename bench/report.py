@@ -60,7 +60,7 @@ def machine() -> dict[str, Any]:
         "commit": _commit(),
         "python": platform.python_version(),
         "radixkv": radixkv.__version__,
-        "core": radixkv.RadixTree().core,
+        "core": radixkv.new_tree().core,
         "versions": versions(PACKAGES),
     }
 

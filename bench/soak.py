@@ -94,7 +94,7 @@ def summary(options: argparse.Namespace, counts: Counter[str], seconds: float) -
         "operations": options.operations,
         "operations_per_cache": options.life,
         "check_integrity_every": options.check_every,
-        "core": options.core or radixkv.RadixTree().core,
+        "core": options.core or radixkv.new_tree().core,
         "seconds": round(seconds, 1),
         "failures": 0,
         "counts": dict(sorted(counts.items())),

@@ -6,7 +6,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from radixkv.tree.content import Content
-from radixkv.tree.fused import Admission, Publication
+from radixkv.tree.fused import AdmitResult, PublishResult
 from radixkv.tree.fused import Ledger as LedgerProtocol
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.radix_tree import Change, InsertResult, MatchResult, NodeInfo
@@ -69,7 +69,7 @@ class Tree:
         content: Content = (),
         max_cached: int | None = None,
         extra: int = 0,
-    ) -> Admission: ...
+    ) -> AdmitResult: ...
     def publish(
         self,
         token_ids: TokenIds,
@@ -82,7 +82,7 @@ class Tree:
         chunked: bool = False,
         held: ContractHandle | None = None,
         fence: Any = None,
-    ) -> Publication: ...
+    ) -> PublishResult: ...
     def evict(self, num_tokens: int) -> Int32Array: ...
     def reset(self) -> Int32Array: ...
     @property

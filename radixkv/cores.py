@@ -3,6 +3,7 @@
 import os
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
 
@@ -30,3 +31,16 @@ def native_module(core: str | None, name: str) -> ModuleType | None:
         "the native core is not built here: install a C++20 compiler and reinstall, or use "
         'core="python"'
     )
+
+
+def load(core: str | None, *, native: str, python: str) -> Any:
+    """The object that the core that is to run names: "module:name".
+
+    core: see `native_module`, which raises the errors.
+    """
+    module, name = native.split(":")
+    found = native_module(core, module)
+    if found is None:
+        module, name = python.split(":")
+        found = import_module(module)
+    return getattr(found, name)

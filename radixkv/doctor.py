@@ -61,9 +61,9 @@ def _radixkv() -> Finding:
 
 
 def _core() -> Finding:
-    from radixkv.tree.radix_tree import load_core
+    from radixkv.tree import new_tree
 
-    name = load_core(None).core
+    name = new_tree().core
     if name == "native":
         return Finding("core", "ok", name)
     if chosen := os.environ.get("RADIXKV_CORE"):

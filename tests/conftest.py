@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
 
-from radixkv import PrefixCache, RadixTree
+from radixkv import PrefixCache, RadixTree, new_tree
 from tests.support.trees import CORES, Words
 
 # A shell starts what runs in the background without SIGINT, and all that is started from there; the
@@ -47,7 +47,7 @@ def grow(core: str, page_size: int) -> Iterator[Callable[..., Words]]:
     grown: list[Words] = []
 
     def grow(policy: str = "lru") -> Words:
-        grown.append(Words(RadixTree(page_size, policy, core)))
+        grown.append(Words(new_tree(page_size, policy, core)))
         return grown[-1]
 
     yield grow
@@ -63,7 +63,7 @@ def words(grow: Callable[..., Words]) -> Words:
 @pytest.fixture
 def tree(core: str) -> Iterator[RadixTree]:
     """A tree of page size 1, whole at the end of the test."""
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     yield tree
     assert tree.check_integrity() == []
 

@@ -6,9 +6,9 @@ import numpy as np
 
 from bench.peers import workloads
 from bench.peers.contender import Contender, Fused, Times, now
-from radixkv import PrefixCache, RadixTree
+from radixkv import PrefixCache, new_tree
 from radixkv.cache.ledger import SlotLedger
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 
 
 class Native(Contender):
@@ -19,8 +19,8 @@ class Native(Contender):
     core: ClassVar[str] = "native"
 
     def __init__(self, slots: int) -> None:
-        self.tree = RadixTree(core=self.core)
-        self.slots = TokenToKVAllocator(slots, core=self.core)
+        self.tree = new_tree(core=self.core)
+        self.slots = new_allocator(slots, core=self.core)
 
     def array_key(self, ids: Any) -> Any:
         return ids.astype(np.int32)

@@ -14,7 +14,7 @@ namespace nb = nanobind;
 struct Python {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;
-    nb::object Admission, InsertResult, MatchResult, NodeInfo, Publication, Stored, Trimmed;
+    nb::object AdmitResult, InsertResult, MatchResult, NodeInfo, PublishResult, Stored, Trimmed;
     std::array<nb::object, 5> stored_fields;  // their names
     std::array<nb::object, 2> trimmed_fields;
     nb::object Namespace, default_namespace;

@@ -75,9 +75,9 @@ nb::object PythonTree::admit(nb::handle ids, PythonLedger& ledger, nb::handle ro
     uint64_t evicted = before - tree_.evictable_size();
     if (!is_taken) {
         dec_lock_ref(handle);
-        return named_tuple(python().Admission, 0, nb::none(), evicted);
+        return named_tuple(python().AdmitResult, 0, nb::none(), evicted);
     }
-    return named_tuple(python().Admission, found.length, std::move(handle), evicted);
+    return named_tuple(python().AdmitResult, found.length, std::move(handle), evicted);
 }
 
 nb::object PythonTree::publish(nb::handle ids, PythonLedger& ledger, nb::handle row,
@@ -104,7 +104,7 @@ nb::object PythonTree::publish(nb::handle ids, PythonLedger& ledger, nb::handle 
     inc_lock_ref(handle);
     if (!held.is_none()) dec_lock_ref(held);
     ledger.give_back(std::move(duplicates), fence);
-    return named_tuple(python().Publication, inserted.prefix, std::move(handle));
+    return named_tuple(python().PublishResult, inserted.prefix, std::move(handle));
 }
 
 }  // namespace radixkv

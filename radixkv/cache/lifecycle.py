@@ -16,7 +16,7 @@ from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
 from radixkv.memory.pages import round_down, round_up
 from radixkv.tree import Handle, RadixTree
 from radixkv.tree.content import cut_content
-from radixkv.tree.fused import Admission, take
+from radixkv.tree.fused import AdmitResult, take
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -95,7 +95,9 @@ class RequestLife:
         self._count_admission(request, resumed=resumed)
         return request
 
-    def _begin(self, request: Request, row: int, admission: Admission, tokens: Int32Array) -> None:
+    def _begin(
+        self, request: Request, row: int, admission: AdmitResult, tokens: Int32Array
+    ) -> None:
         request.place(row)
         request.handle, request.generation = admission.handle, self._generation
         request.shared = request.cached_len = admission.length

@@ -30,9 +30,9 @@ from radixkv.errors import (
     RequestEndedError,
     StaleWeightsError,
 )
-from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
+from radixkv.memory import ReqToTokenPool, new_allocator
 from radixkv.memory.pages import round_up
-from radixkv.tree import DEFAULT, MatchResult, Namespace, RadixTree, TokenIds, as_token_ids
+from radixkv.tree import DEFAULT, MatchResult, Namespace, TokenIds, as_token_ids, new_tree
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.tokens import Int32Array, as_prompts
 
@@ -98,8 +98,8 @@ class PrefixCache(RequestLife):
         max_cached_tokens: int | None = None,
         estimate_capacity: bool = False,
     ) -> None:
-        tree = RadixTree(page_size, policy, core)
-        allocator = TokenToKVAllocator(num_slots, page_size, tree.core)
+        tree = new_tree(page_size, policy, core)
+        allocator = new_allocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
         if max_cached_tokens is not None:

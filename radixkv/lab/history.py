@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from radixkv.cache.events import Event
-from radixkv.tree import Namespace, RadixTree, Stored, Trimmed
+from radixkv.tree import Namespace, Stored, Trimmed, new_tree
 from radixkv.tree.tokens import Int32Array
 
 NEVER = -1
@@ -27,7 +27,7 @@ class History:
     """
 
     def __init__(self) -> None:
-        self._tree = RadixTree()
+        self._tree = new_tree()
         self._starts: list[int] = []  # the first new number at each time
         self._times: list[int] = []
         self.size = 1  # numbers given so far, 0 apart

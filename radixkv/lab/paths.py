@@ -18,7 +18,7 @@ import numpy as np
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.requests import Indices, Request
 from radixkv.memory.pages import round_down
-from radixkv.tree import RadixTree
+from radixkv.tree import RadixTree, new_tree
 from radixkv.tree.tokens import INT32_MAX, Int32Array
 
 Runs: TypeAlias = list[int]
@@ -72,7 +72,7 @@ def find_paths(log: Iterable[Request], *, page_size: int = 1, outputs: bool = Fa
     outputs: the first output of a request is cached with its prompt. Memory: 4 to 8 bytes for each
     token of the tree. Raises InvalidArgumentError for a log of more distinct tokens than slots.
     """
-    tree, last_slots, numbers = RadixTree(page_size), [], []
+    tree, last_slots, numbers = new_tree(page_size), [], []
     used_slots = 0
     for request in log:
         key = _key(request, page_size, outputs)

@@ -4,6 +4,7 @@
 """
 
 from radixkv.memory.allocator import TokenToKVAllocator
+from radixkv.memory.factory import new_allocator
 from radixkv.memory.req_to_token import ReqToTokenPool
 
-__all__ = ["ReqToTokenPool", "TokenToKVAllocator"]
+__all__ = ["ReqToTokenPool", "TokenToKVAllocator", "new_allocator"]

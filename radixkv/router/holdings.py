@@ -7,8 +7,8 @@
 
 A holder is a number: of a worker, or of a snapshot of it under way. What one holds speaks the
 event log's words (`radixkv/cache/events.py`): runs that are stored below one another and lose
-tokens from their end. A holder that holds a token holds all tokens above it, so walking a prompt down once and
-the nodes up again tells how much of it each holder holds.
+tokens from their end. A holder that holds a token holds all tokens above it, so walking a prompt
+down once and the nodes up again tells how much of it each holder holds.
 
 Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python_holdings.py`.
 """

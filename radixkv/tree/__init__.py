@@ -5,6 +5,7 @@
 """
 
 from radixkv.tree.content import ContentSpan
+from radixkv.tree.factory import new_tree
 from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.policies import POLICIES
 from radixkv.tree.radix_tree import (
@@ -33,4 +34,5 @@ __all__ = [
     "Trimmed",
     "as_slots",
     "as_token_ids",
+    "new_tree",
 ]

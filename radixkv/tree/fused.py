@@ -34,7 +34,7 @@ class Ledger(Protocol):
     def free(self, slots: Int32Array, fence: Any = None) -> None: ...
 
 
-class Admission(NamedTuple):
+class AdmitResult(NamedTuple):
     """length: tokens matched. handle: locked; None: no room now. evicted: tokens evicted for it."""
 
     length: int
@@ -42,7 +42,7 @@ class Admission(NamedTuple):
     evicted: int
 
 
-class Publication(NamedTuple):
+class PublishResult(NamedTuple):
     """prefix_length: tokens that were there. handle: locked, all whole pages of the key."""
 
     prefix_length: int
@@ -78,7 +78,7 @@ class RequestSteps:
         content: Content = (),
         max_cached: int | None = None,
         extra: int = 0,
-    ) -> Admission:
+    ) -> AdmitResult:
         """Match, lock, evict, allocate: `row` gets slots for all tokens and `extra` more.
 
         At most `max_cached` tokens are matched (None: all). Without room now nothing stays taken,
@@ -103,10 +103,10 @@ class RequestSteps:
             if slots is None:
                 tree.dec_lock_ref(match.handle)
         if slots is None:
-            return Admission(0, None, evicted)
+            return AdmitResult(0, None, evicted)
         row[: match.length] = match.slots
         row[match.length : needed] = slots
-        return Admission(match.length, match.handle, evicted)
+        return AdmitResult(match.length, match.handle, evicted)
 
     def publish(
         self,
@@ -120,7 +120,7 @@ class RequestSteps:
         chunked: bool = False,
         held: "Handle | None" = None,
         fence: Any = None,
-    ) -> Publication:
+    ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
         [0, held.length) was the tree's and is not looked at again (see `insert`, `after`).
@@ -147,7 +147,7 @@ class RequestSteps:
         duplicates = row[known:there].copy()
         row[known:there] = result.slots
         ledger.give_back(duplicates, fence)
-        return Publication(there, result.handle)
+        return PublishResult(there, result.handle)
 
 
 def _check_row(row: Int32Array, size: int) -> None:

@@ -7,7 +7,6 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
-from radixkv.cores import native_module
 from radixkv.tree.content import Content
 from radixkv.tree.fused import RequestSteps
 from radixkv.tree.namespace import DEFAULT, Namespace
@@ -98,26 +97,12 @@ class RadixTree(RequestSteps):
     Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
     native core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
     around it.
-
-    >>> tree = RadixTree()
-    >>> tree.insert([1, 2, 3], [11, 12, 13]).prefix_length
-    0
-    >>> tree.match_prefix([1, 2, 9]).slots.tolist()
-    [11, 12]
     """
 
     page_size: int
     policy: str
     core: str
     epoch: int
-
-    def __new__(
-        cls, page_size: int = 1, policy: str = "lru", core: str | None = None
-    ) -> "RadixTree":
-        if cls is RadixTree:
-            chosen = load_core(core)
-            return chosen.__new__(chosen)
-        return super().__new__(cls)
 
     def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
         """See the class."""
@@ -274,14 +259,3 @@ class RadixTree(RequestSteps):
             f"nodes={self.num_nodes} "
             f"evictable={self.evictable_size} protected={self.protected_size}>"
         )
-
-
-def load_core(core: str | None) -> type[RadixTree]:
-    """The class behind a core's name; None: RADIXKV_CORE, else native where built, else python."""
-    native = native_module(core, "radixkv.tree.native_tree")
-    if native is not None:
-        chosen: type[RadixTree] = native.NativeRadixTree
-        return chosen
-    from radixkv.tree.python_tree import PythonRadixTree
-
-    return PythonRadixTree

@@ -11,10 +11,10 @@ from itertools import permutations
 import numpy as np
 import pytest
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.cache.events import Event, replay
 from radixkv.errors import InvalidSlotsError, SlotNotAllocatedError
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 from radixkv.tree import POLICIES, Stored, Trimmed
 from tests.support.oracle_tree import OracleTree
 
@@ -93,7 +93,7 @@ def test_B03_sizes_come_out_even_whatever_is_split_under_locks(tree, put, unlock
 
 
 def test_B06_a_double_free_is_refused_at_page_size_1():
-    pool = TokenToKVAllocator(6)
+    pool = new_allocator(6)
     assert pool.allocate(3).tolist() == [1, 2, 3]
     pool.free([2])
     with pytest.raises(SlotNotAllocatedError, match="slot 2 is free already"):
@@ -106,7 +106,7 @@ def test_B06_a_double_free_is_refused_at_page_size_1():
 
 @pytest.mark.parametrize("slot", [0, 7, -1, 2**31])
 def test_B06_a_slot_outside_the_pool_is_refused(slot):
-    pool = TokenToKVAllocator(6)
+    pool = new_allocator(6)
     pool.allocate(6)
     with pytest.raises(
         InvalidSlotsError, match=f"slot {slot} is not in the pool; slots are 1 to 6"
@@ -119,7 +119,7 @@ def test_B06_a_slot_outside_the_pool_is_refused(slot):
 def test_B06_no_slot_is_out_twice_however_frees_are_cut_and_shuffled(page_size):
     """Freed in any order of slots, in any cut: what comes out is in one place at a time."""
     draw, held = random.Random(6), []
-    pool = TokenToKVAllocator(8 * page_size, page_size)
+    pool = new_allocator(8 * page_size, page_size)
     for _ in range(300):
         if draw.random() < 0.5:
             slots = pool.allocate(draw.randint(0, 3) * page_size)
@@ -147,7 +147,7 @@ def slots_of(at):
 
 
 def test_B11_eviction_costs_what_it_frees_with_50_000_leaves(core):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     for at in range(50_000):
         tree.insert(leaf(at), slots_of(at))
     rounds = []
@@ -172,7 +172,7 @@ def test_B11_eviction_costs_what_it_frees_with_50_000_leaves(core):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_B11_victims_are_those_of_looking_at_every_leaf(core, policy):
     draw = random.Random(11)
-    tree, oracle = RadixTree(policy=policy, core=core), OracleTree(1, policy)
+    tree, oracle = new_tree(policy=policy, core=core), OracleTree(1, policy)
     for at in range(150):
         key = [draw.randrange(25), *[draw.randrange(3) for _ in range(7)]]
         slots, priority = slots_of(at).tolist(), draw.randrange(3)
@@ -193,7 +193,7 @@ DEPTH = 6_000
 @pytest.fixture
 def deep(core):
     """[7] * i + [100 + i] for every i, the deepest first so that building it costs little."""
-    tree, sevens = RadixTree(core=core), np.full(DEPTH + 1, 7, np.int32)
+    tree, sevens = new_tree(core=core), np.full(DEPTH + 1, 7, np.int32)
     for at in range(DEPTH, 0, -1):
         key = sevens[: at + 1].copy()
         key[at] = 100 + at
@@ -245,7 +245,7 @@ def test_B12_a_deep_tree_is_reset_and_dropped(deep):
 
 
 def test_B12_tiny_chunks_of_a_long_prompt_make_a_deep_path(core):
-    tree, key = RadixTree(16, core=core), np.arange(32_000, dtype=np.int32)
+    tree, key = new_tree(16, core=core), np.arange(32_000, dtype=np.int32)
     for length in range(16, len(key) + 1, 16):
         # As an engine publishes: every chunk from the beginning, here a long way at once.
         if length % 1_600 == 0 or length < 800:
@@ -300,7 +300,7 @@ def test_B13_a_split_gives_a_parent_no_older_than_its_child(tree, put):
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_B13_nodes_that_are_alike_are_ordered_without_fail(core, policy):
-    tree = RadixTree(policy=policy, core=core)
+    tree = new_tree(policy=policy, core=core)
     for salt in range(50):
         tree.insert([1, 2], [2 * salt, 2 * salt + 1], Namespace(salt=str(salt)))
     assert sorted(tree.evict(100).tolist()) == list(range(100))
@@ -369,7 +369,7 @@ def test_B15_images_with_equal_low_16_bits_do_not_share(tree, put):
 
 def test_B15_more_images_than_16_bits_can_name_are_told_apart(core):
     """No id is cut, hashed or repeated."""
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     number = 2**16 + 5_000
     for at in range(0, number, 7):
         tree.insert([IMG], [at], content=[(0, 1, at.to_bytes(4, "big"))])

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from radixkv import RadixTree
+from radixkv import RadixTree, new_tree
 from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored
 
 
@@ -22,7 +22,7 @@ class Pair:
     """Both cores."""
 
     def __init__(self, page_size: int, policy: str) -> None:
-        self.both = tuple(RadixTree(page_size, policy, core) for core in ("python", "native"))
+        self.both = tuple(new_tree(page_size, policy, core) for core in ("python", "native"))
         for tree in self.both:
             tree.track_changes()
 

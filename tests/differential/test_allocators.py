@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 from tests.differential.pair import outcome, plain
 from tests.support.trees import CORES
 
@@ -23,7 +23,7 @@ FORMS = (list, np.array, lambda slots: np.array(slots, np.int32))
 
 
 def pair(num_slots, page_size=1):
-    return [TokenToKVAllocator(num_slots, page_size, core) for core in CORES]
+    return [new_allocator(num_slots, page_size, core) for core in CORES]
 
 
 @settings(max_examples=400, deadline=None)
@@ -59,12 +59,12 @@ def test_odd_arguments(slots):
 
 @pytest.mark.parametrize("shape", [(0, 1), (16, 0), (3, 2), (2**31, 1), ("a", 1), (16, 1.0)])
 def test_odd_pools(shape):
-    python, native = (outcome(TokenToKVAllocator, *shape, core) for core in CORES)
+    python, native = (outcome(new_allocator, *shape, core) for core in CORES)
     assert plain(python) == plain(native)
 
 
 def test_whole_pages_in_another_order_are_taken():
-    allocator = TokenToKVAllocator(8, 2, "native")
+    allocator = new_allocator(8, 2, "native")
     allocator.allocate(8)
     allocator.free([4, 2, 5, 3])
     assert allocator.allocate(4).tolist() == [4, 5, 2, 3]

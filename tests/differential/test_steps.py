@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixkv import Namespace, RadixTree
+from radixkv import Namespace, new_tree
 from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 from tests.differential.pair import outcome, plain, seen
 from tests.support.oracle import Fence
 
@@ -37,8 +37,8 @@ class Cache:
     """A tree, its slots and one row."""
 
     def __init__(self, page_size, core):
-        self.tree = RadixTree(page_size, core=core)
-        self.ledger = SlotLedger(TokenToKVAllocator(SLOTS, page_size, core))
+        self.tree = new_tree(page_size, core=core)
+        self.ledger = SlotLedger(new_allocator(SLOTS, page_size, core))
         self.row = np.zeros(ROW, np.int32)
         self.fences = []
 
@@ -155,7 +155,7 @@ def test_a_lock_of_nothing_vouches_for_nothing(cache):
 
 
 def test_a_handle_that_proves_nothing_is_refused(cache, held):
-    unlocked, other = cache.tree.match_prefix([1, 2]).handle, RadixTree().match_prefix([1]).handle
+    unlocked, other = cache.tree.match_prefix([1, 2]).handle, new_tree().match_prefix([1]).handle
     refusals = [
         ({"after": unlocked}, NotLockedError, "after is not locked"),
         ({"after": other}, StaleHandleError, "another tree"),

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from radixkv.errors import InvalidArgumentError, SlotNotAllocatedError
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 from tests.support.trees import CORES
 
 
@@ -17,7 +17,7 @@ class AllocatorMachine(RuleBasedStateMachine):
     )
     def begin(self, num_pages: int, page_size: int, core: str) -> None:
         self.page_size = page_size
-        self.pool = TokenToKVAllocator(num_pages * page_size, page_size, core)
+        self.pool = new_allocator(num_pages * page_size, page_size, core)
         self.everything = set(range(page_size, (num_pages + 1) * page_size))
         self.held: list[int] = []
 

@@ -15,7 +15,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.cache.events import Event, Runs, replay, runs_of
 from radixkv.errors import NotLockedError, StaleHandleError
 from radixkv.tree import Handle, Stored
@@ -99,7 +99,7 @@ class TreeMachine(RuleBasedStateMachine):
     )
     def begin(self, page_size: int, policy: str, core: str, first: list[Prompt]) -> None:
         self.page_size = page_size
-        self.tree = RadixTree(page_size, policy, core)
+        self.tree = new_tree(page_size, policy, core)
         self.tree.track_changes()
         self.policy = policy
         self.pool = range(page_size, NUM_SLOTS[page_size] + page_size)

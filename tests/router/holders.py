@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.cache.events import Event, Runs, replay
 from radixkv.router.holdings import Holdings
 from radixkv.tree import Stored, Trimmed
@@ -53,7 +53,7 @@ class Engine:
     def __init__(self, holdings: Holdings, roots: dict[Namespace, int]) -> None:
         self.holdings, self.roots = holdings, roots
         self.holder = holdings.add_holder()
-        self.tree = RadixTree(core="python")
+        self.tree = new_tree(core="python")
         self.tree.track_changes()
         self.runs: Runs = {}
 

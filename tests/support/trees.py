@@ -3,14 +3,14 @@
 from itertools import count, islice
 from typing import Any
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, RadixTree, new_tree
 from radixkv.errors import CoreUnavailableError
 from radixkv.tree import InsertResult, MatchResult, NodeInfo
 
 
 def _available_cores() -> list[str]:
     try:
-        RadixTree(core="native")
+        new_tree(core="native")
     except CoreUnavailableError:
         return ["python"]
     return ["python", "native"]

@@ -6,7 +6,7 @@ from itertools import count
 import numpy as np
 import pytest
 
-from radixkv import Namespace, PrefixCache, RadixTree
+from radixkv import Namespace, PrefixCache, new_tree
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
 from tests.support.trees import CORES
@@ -71,7 +71,7 @@ def test_it_gives_up_what_is_over(core):
 
 def test_the_same_requests_give_the_same_victims(core):
     def victims():
-        tree, out = RadixTree(policy="adaptive", core=core), []
+        tree, out = new_tree(policy="adaptive", core=core), []
         for at, token_ids in enumerate(prompts(list(range(9)) * 6)):
             tree.insert(token_ids, token_ids)
             out += tree.evict(tree.total_size - 5 * SIZE if at > 5 else 0).tolist()
@@ -81,7 +81,7 @@ def test_the_same_requests_give_the_same_victims(core):
 
 
 def test_a_prompt_longer_than_the_capacity_keeps_its_beginning(core):
-    tree = RadixTree(policy="adaptive", core=core)
+    tree = new_tree(policy="adaptive", core=core)
     (prompt,) = prompts([1])
     tree.insert(prompt, prompt)
     assert tree.evict(200).tolist() == prompt[100:].tolist()
@@ -90,7 +90,7 @@ def test_a_prompt_longer_than_the_capacity_keeps_its_beginning(core):
 
 def test_a_split_makes_the_rest_of_a_leaf_worth_more(core):
     """It is deeper than the other leaf, used just as long ago."""
-    tree = RadixTree(policy="adaptive", core=core)
+    tree = new_tree(policy="adaptive", core=core)
     first, second, other = prompts([0, 10, 20], size=3000)
     for prompt in [first, second, *[other] * 20]:
         tree.insert(prompt, prompt)
@@ -105,12 +105,12 @@ def test_what_was_learnt_goes_with_a_reset(core):
             tree.insert(prompt, prompt)
         return tree.evict(10**6).tolist()
 
-    used = RadixTree(policy="adaptive", core=core)
+    used = new_tree(policy="adaptive", core=core)
     for at, prompt in enumerate(prompts(list(range(20)) * 10)):
         used.insert(prompt, prompt)
         used.evict(max(used.total_size - 1000 - at, 0))
     used.reset()
-    assert order(used) == order(RadixTree(policy="adaptive", core=core))
+    assert order(used) == order(new_tree(policy="adaptive", core=core))
 
 
 def test_ghosts_of_two_namespaces_are_not_mixed_up():
@@ -121,7 +121,7 @@ def test_ghosts_of_two_namespaces_are_not_mixed_up():
 
 def ghosts_after(spaces):
     """One prompt, inserted and evicted in each of the namespaces beside one that stays."""
-    tree = RadixTree(policy="adaptive", core="python")
+    tree = new_tree(policy="adaptive", core="python")
     stays, comes = prompts([1, 2])
     handle = tree.insert(stays, stays).handle
     tree.inc_lock_ref(handle)
@@ -132,7 +132,7 @@ def ghosts_after(spaces):
 
 
 def test_ghosts_are_bounded_by_what_is_cached():
-    tree = RadixTree(policy="adaptive", core="python")
+    tree = new_tree(policy="adaptive", core="python")
     for at, prompt in enumerate(prompts(range(300))):
         tree.insert(prompt, prompt)
         tree.evict(max(tree.total_size - 1000, 0))
@@ -143,7 +143,7 @@ def test_ghosts_are_bounded_by_what_is_cached():
 
 
 def test_what_comes_back_as_a_ghost_counts_as_used():
-    tree = RadixTree(policy="adaptive", core="python")
+    tree = new_tree(policy="adaptive", core="python")
     for prompt in prompts([1, 2, 3]):
         tree.insert(prompt, prompt)
     back, new = tree.evict(SIZE), prompts([4])[0]
@@ -158,7 +158,7 @@ def test_both_cores_know_the_same_ghosts(rng, page_size):
     """Keys long enough for ghosts, cut everywhere, with locks, chunks and namespaces."""
     if len(CORES) == 1:
         pytest.skip("the native core is not built here")
-    trees = [RadixTree(page_size, "adaptive", core) for core in CORES]
+    trees = [new_tree(page_size, "adaptive", core) for core in CORES]
     stem = rng.integers(0, 100, 3000).astype(np.int32)
     spaces, held = [Namespace(), Namespace(salt="a")], []
     for step in range(400):
@@ -189,7 +189,7 @@ def test_it_is_one_of_the_policies():
 @pytest.mark.skipif("native" not in CORES, reason="the native core is not built here")
 @pytest.mark.parametrize("damage", [lambda b: b[:-8], lambda b: b[:80], lambda b: b"\xff" * len(b)])
 def test_a_damaged_state_is_refused(damage):
-    tree = RadixTree(policy="adaptive", core="native")
+    tree = new_tree(policy="adaptive", core="native")
     for prompt in prompts(range(10)):
         tree.insert(prompt, prompt)
         tree.evict(max(tree.total_size - 4 * SIZE, 0))

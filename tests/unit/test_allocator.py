@@ -7,12 +7,12 @@ import pytest
 import torch
 
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 
 
 @pytest.fixture
 def new_pool(core):
-    return lambda num_slots, page_size=1: TokenToKVAllocator(num_slots, page_size, core)
+    return lambda num_slots, page_size=1: new_allocator(num_slots, page_size, core)
 
 
 @pytest.fixture

@@ -8,10 +8,10 @@ from array import array
 import numpy as np
 import pytest
 
-from radixkv import Namespace, PrefixCache, RadixTree
+from radixkv import Namespace, PrefixCache, new_tree
 from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import InvalidNamespaceError, InvalidTokensError
-from radixkv.memory import TokenToKVAllocator
+from radixkv.memory import new_allocator
 from tests.support.caches import store
 from tests.support.trees import CORES, snapshot
 
@@ -31,7 +31,7 @@ KEYS: list[list[int]] = [[1, 2, 3, 4], [1, 2, 7], [1, 2, 3, 9], [5], [], [1, 2, 
 
 
 def grown(core, keys=KEYS):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     for at, key in enumerate(keys):
         tree.insert(key, range(10 * at, 10 * at + len(key)))
     return tree
@@ -70,7 +70,7 @@ def test_forms_may_be_mixed(core):
 
 def test_nothing_is_asked_of_an_empty_batch(core):
     assert grown(core).match_batch([]) == grown(core).match_lengths([]) == []
-    assert RadixTree(core=core).match_batch([[1, 2]])[0].length == 0
+    assert new_tree(core=core).match_batch([[1, 2]])[0].length == 0
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ def test_a_namespace_has_its_own_answers(core):
 
 
 def test_content_is_not_mistaken_for_ids(core):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     tree.insert([7, 7, 8], [1, 2, 3], content=[(1, 1, b"picture")])
     assert [match.length for match in tree.match_batch([[7, 7, 8], np.array([7])])] == [1, 1]
 
@@ -135,7 +135,7 @@ native = pytest.mark.skipif("native" not in CORES, reason="the native core is no
 @pytest.fixture
 def long_tree():
     """Page size 1, one key of a million tokens."""
-    tree = RadixTree(core="native")
+    tree = new_tree(core="native")
     tree.insert(LONG, np.arange(1, len(LONG) + 1, dtype=np.int32))
     return tree
 
@@ -203,7 +203,7 @@ def test_other_threads_do_not_run_in_a_single_call(long_tree):
 def test_who_changes_the_tree_waits_until_a_batch_is_answered(long_tree):
     """Evicted meanwhile, the slots would be of nothing and the handle of a node that is gone."""
     errors: list[BaseException] = []
-    ledger = SlotLedger(TokenToKVAllocator(1, core="native"))
+    ledger = SlotLedger(new_allocator(1, core="native"))
     row = np.zeros(len(LONG), np.int32)
 
     def churn():

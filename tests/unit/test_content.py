@@ -5,7 +5,7 @@ import pickle
 import numpy as np
 import pytest
 
-from radixkv import Namespace, RadixTree
+from radixkv import Namespace, new_tree
 from radixkv.errors import InvalidContentError
 from radixkv.tree import ContentSpan, Stored
 from radixkv.tree.content import cut_content
@@ -167,7 +167,7 @@ def test_the_callers_ids_are_not_written_into(tree, fresh):
 
 
 def test_a_span_across_pages_shares_whole_pages(core):
-    tree = RadixTree(4, core=core)
+    tree = new_tree(4, core=core)
     key = [5, *[IMG] * 9, 6, 7]
     tree.insert(key, range(4, 16), content=[(1, 9, CAT)])
     for span, length in [((1, 9, CAT), 12), ((1, 9, DOG), 0), ((1, 5, CAT), 4), ((1, 7, CAT), 8)]:
@@ -187,7 +187,7 @@ def test_looking_for_content_stores_none_of_it(tree, store, found):
 
 def test_content_is_forgotten_with_its_last_token(core):
     """The tree's size does not grow with the contents that came and went."""
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     sizes = []
     for at in range(60):
         id_ = b"%02d" % at * 1_000
@@ -219,7 +219,7 @@ def test_content_that_comes_back_matches_its_own_again(tree, store, found):
 
 
 def test_content_that_is_cut_off_with_its_page_is_not_kept(core):
-    tree = RadixTree(4, core=core)
+    tree = new_tree(4, core=core)
     before = len(pickle.dumps(tree))
     tree.insert([1, 2, 3], range(4, 7), content=[(0, 3, CAT * 1_000)])
     assert tree.num_nodes == 0

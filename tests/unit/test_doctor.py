@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from radixkv import RadixTree
+from radixkv import new_tree
 from radixkv.doctor import core_line, examine
 
 TELL = """
@@ -54,7 +54,7 @@ def test_attention_backends_are_told_one_by_one(findings):
 
 
 def test_a_core_that_is_not_native_says_why(findings):
-    assert findings["core"].detail.startswith(RadixTree().core)
+    assert findings["core"].detail.startswith(new_tree().core)
     assert core_line().startswith(f"core: {findings['core'].detail}")
 
 

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
 from tests.support.oracle_tree import OracleTree
@@ -117,7 +117,7 @@ def test_a_trimmed_node_grows_again_below(words):
 
 
 def test_trims_of_one_token_each_leave_the_rest_whole(core):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     tree.insert(range(100), range(1, 101))
     for left in range(99, -1, -1):
         assert tree.evict(1).tolist() == [left + 1]

@@ -8,7 +8,7 @@ from functools import partial
 import numpy as np
 import pytest
 
-from radixkv import RadixTree
+from radixkv import RadixTree, new_tree
 from radixkv.tree import POLICIES
 
 
@@ -30,7 +30,7 @@ def calls_of(work: Callable[[], object]) -> int:
 
 def leaves(core: str, number: int, policy: str = "lru") -> RadixTree:
     """`number` leaves of 8 tokens each below one token."""
-    tree = RadixTree(policy=policy, core=core)
+    tree = new_tree(policy=policy, core=core)
     for at in range(number):
         tree.insert(
             np.array([0, at + 1, 0, 0, 0, 0, 0, 0, 0], np.int32),
@@ -64,7 +64,7 @@ def test_touching_costs_the_path_not_what_the_tree_holds(core, policy):
 
 def test_a_hundred_thousand_leaves_go_one_by_one(core):
     number = 100_000
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     for at in range(number):
         tree.insert([at], [at])
     assert (tree.num_nodes, tree.total_size) == (number, number)
@@ -82,7 +82,7 @@ def test_a_hundred_thousand_leaves_go_one_by_one(core):
 @pytest.mark.parametrize("policy", POLICIES)
 def test_touching_the_same_nodes_again_takes_no_memory(core, policy):
     """No entry stays behind in the order of eviction: so many of them would show."""
-    tree = RadixTree(policy=policy, core=core)
+    tree = new_tree(policy=policy, core=core)
     keys = [np.array([0, at], np.int32) for at in range(1, 9)]
     for key in keys:
         tree.insert(key, key)

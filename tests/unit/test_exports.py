@@ -20,6 +20,7 @@ def test_the_package_exports_what_its_users_import():
         "RadixTree",
         "Request",
         "__version__",
+        "new_tree",
     }
 
 

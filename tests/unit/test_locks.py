@@ -5,7 +5,7 @@ import weakref
 
 import pytest
 
-from radixkv import Namespace, RadixTree
+from radixkv import Namespace, new_tree
 from radixkv.errors import NotLockedError, StaleHandleError
 from radixkv.tree import POLICIES
 from tests.support.trees import snapshot
@@ -229,7 +229,7 @@ def test_a_handle_finds_its_tokens_through_any_number_of_evicted_nodes(words):
 
 def test_a_handle_of_another_tree_is_refused(words, core):
     words.insert("ab")
-    twin = RadixTree(words.page_size, core=core)
+    twin = new_tree(words.page_size, core=core)
     twin.insert(words.key("ab"), words.fresh_slots("ab"))
     handle = twin.match_prefix(words.key("ab")).handle
     twin.inc_lock_ref(handle)
@@ -249,7 +249,7 @@ def test_what_is_no_handle_is_refused(words, thing):
 
 
 def test_a_handle_of_a_tree_that_is_gone_is_refused(words, core):
-    tree = RadixTree(words.page_size, core=core)
+    tree = new_tree(words.page_size, core=core)
     handle = tree.insert(words.key("ab"), words.fresh_slots("ab")).handle
     del tree
     gc.collect()
@@ -342,7 +342,7 @@ def test_a_tree_goes_when_its_user_lets_go(core):
     class Tagged:
         """What a caller hangs on a tree."""
 
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     handle = tree.insert([1, 2], [1, 2]).handle
     tree.inc_lock_ref(handle)
     tree.tag = Tagged()

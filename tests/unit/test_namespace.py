@@ -9,7 +9,7 @@ from itertools import combinations
 
 import pytest
 
-from radixkv import DEFAULT, Namespace, RadixTree
+from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.errors import InvalidNamespaceError
 from tests.support.trees import snapshot
 
@@ -122,7 +122,7 @@ def test_looking_in_a_namespace_that_is_not_there_makes_none(words):
 
 @pytest.mark.parametrize("by", ["evict", "reset"])
 def test_thousands_of_namespaces_come_and_go_without_a_trace(core, by):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
 
     def visit(wave: int) -> None:
         for at in range(3_000):

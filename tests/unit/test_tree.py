@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from radixkv import RadixTree
+from radixkv import new_tree
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidSlotsError,
@@ -138,7 +138,7 @@ def test_a_match_survives_what_happens_to_the_tree(words):
 
 
 def test_a_short_match_in_a_long_node_costs_what_it_matches(core):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     tree.insert(np.arange(1_000_000), np.arange(1_000_000))
     tracemalloc.start()
     match = tree.match_prefix([0, 1, 2])
@@ -191,7 +191,7 @@ def test_insert_stores_whole_pages_only(words):
     page = words.page_size
     key = words.key("abc")
     for length in range(len(key) + 1):
-        tree = RadixTree(page, core=words.tree.core)
+        tree = new_tree(page, core=words.tree.core)
         result = tree.insert(key[:length], range(page, page + length))
         whole = length - length % page
         assert tree.total_size == tree.probe(key) == result.handle.length == whole
@@ -327,7 +327,7 @@ def test_insert_is_refused_by_the_class_its_fault_belongs_to(words):
 
 
 def test_a_key_of_a_million_tokens(core):
-    tree, million = RadixTree(core=core), 1_000_000
+    tree, million = new_tree(core=core), 1_000_000
     ids, slots = np.arange(million) % 50_000, np.arange(million)
     assert tree.insert(ids, slots).prefix_length == 0
     assert tree.match_prefix(ids.tolist()).slots.tolist() == slots.tolist()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from radixkv import RadixTree
+from radixkv import new_tree
 from radixkv.errors import (
     CoreUnavailableError,
     InvalidArgumentError,
@@ -11,31 +11,31 @@ from tests.support.trees import CORES
 
 
 def test_the_core_can_be_named(core):
-    assert RadixTree(core=core).core == core
+    assert new_tree(core=core).core == core
 
 
 def test_the_environment_names_the_core_where_the_caller_does_not(monkeypatch):
     monkeypatch.setenv("RADIXKV_CORE", "python")
-    assert RadixTree().core == "python"
-    assert RadixTree(core=CORES[-1]).core == CORES[-1]
+    assert new_tree().core == "python"
+    assert new_tree(core=CORES[-1]).core == CORES[-1]
     monkeypatch.setenv("RADIXKV_CORE", "quantum")
     with pytest.raises(InvalidArgumentError, match="'quantum'"):
-        RadixTree()
+        new_tree()
     monkeypatch.setenv("RADIXKV_CORE", "")
-    assert RadixTree().core == CORES[-1]
+    assert new_tree().core == CORES[-1]
 
 
 def test_the_best_core_is_taken_by_default(monkeypatch):
     monkeypatch.delenv("RADIXKV_CORE", raising=False)
-    assert RadixTree().core == CORES[-1]
+    assert new_tree().core == CORES[-1]
 
 
 def test_a_native_core_that_is_not_built_is_told(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "radixkv.tree.native_tree", None)
     monkeypatch.delenv("RADIXKV_CORE", raising=False)
     with pytest.raises(CoreUnavailableError, match=r'core="python"'):
-        RadixTree(core="native")
-    assert RadixTree().core == "python"
+        new_tree(core="native")
+    assert new_tree().core == "python"
 
 
 @pytest.mark.parametrize(
@@ -46,17 +46,17 @@ def test_a_native_core_that_is_not_built_is_told(monkeypatch):
 )  # fmt: skip
 def test_what_a_tree_cannot_be_is_named(core, bad):
     with pytest.raises(InvalidArgumentError, match=repr(next(iter(bad.values()))).strip("[]")):
-        RadixTree(**{"core": core} | bad)
+        new_tree(**{"core": core} | bad)
 
 
 def test_an_unknown_policy_lists_those_there_are(core):
     with pytest.raises(InvalidArgumentError, match="lru, lfu, fifo, mru, filo, slru, priority"):
-        RadixTree(policy="arc", core=core)
+        new_tree(policy="arc", core=core)
 
 
 @pytest.mark.parametrize("page_size", [2, 3, 5, 64, 1000])
 def test_any_page_size_works(core, page_size):
-    tree = RadixTree(page_size, core=core)
+    tree = new_tree(page_size, core=core)
     key = list(range(3 * page_size + 1))
     tree.insert(key, range(page_size, page_size + len(key)))
     assert tree.total_size == 3 * page_size

@@ -6,14 +6,14 @@ The only tests that reach into private fields: a healthy tree cannot show that t
 import numpy as np
 import pytest
 
-from radixkv import RadixTree
+from radixkv import new_tree
 from radixkv.tree.node import Node
 from radixkv.tree.python_tree import PythonRadixTree
 
 
 @pytest.fixture
 def tree() -> PythonRadixTree:
-    tree = RadixTree(core="python")
+    tree = new_tree(core="python")
     assert isinstance(tree, PythonRadixTree)
     tree.insert([1, 2, 3, 4], [11, 12, 13, 14])
     tree.insert([1, 2, 9], [11, 12, 19], content=[(2, 1, b"image")])

@@ -7,7 +7,7 @@ from copy import copy, deepcopy
 import numpy as np
 import pytest
 
-from radixkv import RadixTree
+from radixkv import new_tree
 from radixkv.errors import (
     StaleHandleError,
 )
@@ -236,7 +236,7 @@ def test_an_empty_tree_pickles(words):
 
 
 def test_integrity_sees_a_slot_held_twice(core):
-    tree = RadixTree(core=core)
+    tree = new_tree(core=core)
     tree.insert([1, 2, 3], [11, 12, 13])
     assert tree.check_integrity() == []
     tree.insert([1, 2, 4], [11, 12, 13])

@@ -1,0 +1,116 @@
+"""The readable allocator: a stack of free pages."""
+
+from operator import index
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
+from radixkv.memory.allocator import (
+    Int32Array,
+    TokenToKVAllocator,
+    check_pool_shape,
+    check_range,
+)
+
+
+class PythonAllocator(TokenToKVAllocator):
+    """See `TokenToKVAllocator`."""
+
+    core = "python"
+
+    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None:
+        check_pool_shape(num_slots, page_size)
+        self.num_slots = num_slots
+        self.page_size = page_size
+        num_pages = num_slots // page_size
+        # A stack whose top is at the end; filled so that the first pages come out in order.
+        self._stack = np.arange(num_pages, 0, -1, dtype=np.int32)
+        self._top = num_pages
+        self._is_held = np.zeros(num_pages + 1, np.bool_)
+
+    @property
+    def free_size(self) -> int:
+        return self._top * self.page_size
+
+    def allocate(self, n: int) -> Int32Array | None:
+        n = _as_int("n", n)
+        if n < 0 or n % self.page_size:
+            raise InvalidArgumentError(
+                f"n is {n}; it takes 0 or more, a multiple of page size {self.page_size}", n=n
+            )
+        if n > self.free_size:
+            return None
+        count = n // self.page_size
+        pages = self._stack[self._top - count : self._top][::-1]
+        self._top -= count
+        self._is_held[pages] = True
+        return self._slots_of(pages)
+
+    def free(self, slots: ArrayLike) -> None:
+        given = _as_slots(slots)
+        self.check_range(given)
+        given = given.astype(np.int64)
+        _check_once(given)
+        pages = self._whole_pages(given)
+        is_free = ~self._is_held[pages]
+        if is_free.any():
+            slot = int(pages[is_free.argmax()]) * self.page_size
+            raise SlotNotAllocatedError(f"slot {slot} is free already", slot=slot)
+        self._is_held[pages] = False
+        self._stack[self._top : self._top + len(pages)] = pages[::-1]
+        self._top += len(pages)
+
+    def free_slots(self) -> Int32Array:
+        return self._slots_of(self._stack[: self._top])
+
+    def _slots_of(self, pages: Int32Array) -> Int32Array:
+        if self.page_size == 1:
+            return pages.copy()
+        within = np.arange(self.page_size, dtype=np.int32)
+        return (pages[:, None] * np.int32(self.page_size) + within).reshape(-1)
+
+    def check_range(self, slots: NDArray[Any]) -> None:
+        check_range(slots, self.num_slots, self.page_size)
+
+    def _whole_pages(self, given: NDArray[np.int64]) -> NDArray[np.int64]:
+        """The pages that distinct slots make up, in the order of their first slots in `given`."""
+        if self.page_size == 1:
+            return given
+        pages, first, count = np.unique(
+            given // self.page_size, return_index=True, return_counts=True
+        )
+        is_part = count < self.page_size
+        if is_part.any():
+            slot = int(given[first[is_part.argmax()]])
+            raise InvalidSlotsError(
+                f"slot {slot}: slots are freed in whole pages of {self.page_size}", slot=slot
+            )
+        return pages[np.argsort(first)]
+
+
+def _as_int(name: str, value: Any) -> int:
+    try:
+        return index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
+
+
+def _as_slots(slots: ArrayLike) -> NDArray[Any]:
+    try:
+        given = np.asarray(slots)
+    except (ValueError, TypeError, OverflowError, RuntimeError):
+        raise InvalidSlotsError("slots are no ints in one dimension") from None
+    if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
+        raise InvalidSlotsError(
+            f"slots have dtype {given.dtype}, shape {given.shape}; free takes ints in one dimension"
+        )
+    return given
+
+
+def _check_once(given: NDArray[np.int64]) -> None:
+    slots, count = np.unique(given, return_counts=True)
+    if len(slots) != len(given):
+        twice = int(slots[count.argmax()])
+        raise SlotNotAllocatedError(f"slot {twice} comes twice in one free", slot=twice)
