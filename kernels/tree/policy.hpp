@@ -1,4 +1,4 @@
-// What is evicted first: the same keys as `radixkv/tree/policies.py`, the smallest goes first.
+// What is evicted first: the same keys as `radixkv/tree/policies/`, the smallest goes first.
 #pragma once
 
 #include <cstdint>

@@ -1,5 +1,5 @@
 // When every node was used, and what follows from it: the memory of the adaptive policy, see
-// radixkv/tree/adaptive.py.
+// radixkv/tree/policies/adaptive.py.
 #pragma once
 
 #include <algorithm>

@@ -10,12 +10,14 @@ import pytest
 import radixkv
 
 PACKAGE = Path(radixkv.__file__).parent
-BELOW = {"arguments", "cores", "errors", "kernels"}
+BELOW = {"arguments", "arrays", "cores", "errors", "kernels", "pages"}
 # A room on top may use the package itself (its version, its public names).
 ON_TOP = BELOW | {"cache", "tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {
     "errors": set(),
     "arguments": {"errors"},
+    "arrays": set(),
+    "pages": set(),
     "cores": {"errors"},
     "kernels": set(),
     "v1": set(),
