@@ -18,7 +18,7 @@ from radixkv.tree.radix_tree import (
 )
 from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.radix_tree import Ledger as LedgerProtocol
-from radixkv.tree.tokens import TokenIds
+from radixkv.tree.reader import TokenIds
 
 def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token

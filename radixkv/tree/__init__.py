@@ -6,7 +6,7 @@
 """
 
 from radixkv.tree.content import ContentSpan
-from radixkv.tree.factory import new_tree
+from radixkv.tree.factory import new_reader, new_tree
 from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.policies import POLICIES
 from radixkv.tree.radix_tree import (
@@ -19,7 +19,7 @@ from radixkv.tree.radix_tree import (
     Trimmed,
 )
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids, new_reader
+from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids
 
 __all__ = [
     "DEFAULT",

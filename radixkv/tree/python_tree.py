@@ -25,7 +25,7 @@ from radixkv.tree.radix_tree import (
     PublishResult,
     RadixTree,
 )
-from radixkv.tree.tokens import PYTHON_READER, TokenIds
+from radixkv.tree.reader import PYTHON_READER, TokenIds
 
 
 class PythonRadixTree(RadixTree):

@@ -10,7 +10,7 @@ import numpy as np
 from radixkv.arrays import Int32Array
 from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace
-from radixkv.tree.tokens import TokenIds
+from radixkv.tree.reader import TokenIds
 
 
 class Handle:

@@ -1,30 +1,15 @@
-"""Token ids and slots as int32 arrays, whatever the caller has."""
+"""Reads token ids and slots into int32 arrays, whatever the caller has."""
 
 from array import array
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cache
 from typing import Any, NoReturn, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
-from radixkv.cores import load
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
-
-__all__ = [
-    "EMPTY",
-    "INT32_MAX",
-    "Int32Array",
-    "Reader",
-    "TokenIds",
-    "as_prompts",
-    "as_slots",
-    "as_token_ids",
-    "new_reader",
-    "read_message_ids",
-]
 
 # Also any CPU tensor: whatever NumPy can read through the array protocol.
 TokenIds: TypeAlias = (
@@ -37,24 +22,28 @@ class Reader:
     """Reads token ids and slots, the common kinds as fast as its core can.
 
     read_ids: the ids of a list, tuple or int array; None: NumPy has to read it (or refuse it).
-    read_message_ids: see the function of that name.
+    read_message_ids: see `radixkv.tree.tokens`.
     """
 
     read_ids: Callable[[object], Int32Array | None]
     read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None]
 
     def token_ids(self, values: TokenIds, name: str = "token_ids") -> Int32Array:
-        """See `as_token_ids`."""
+        """`values` as int32 of shape (n,), every id from 0 to 2**31 - 1.
+
+        int32 buffers are read in place; `bytes` are little-endian int32; other integers are
+        converted. Raises InvalidTokensError naming the first bad position. Cost: O(n).
+        """
         ids = self.read_ids(values)
         return _as_int32(values, name, InvalidTokensError) if ids is None else ids
 
     def slots(self, values: TokenIds, name: str = "slots") -> Int32Array:
-        """See `as_slots`."""
+        """As `token_ids`; raises InvalidSlotsError."""
         slots = self.read_ids(values)
         return _as_int32(values, name, InvalidSlotsError) if slots is None else slots
 
     def prompts(self, values: Sequence[TokenIds]) -> list[Int32Array]:
-        """See `as_prompts`."""
+        """`token_ids` of each prompt; an error names the prompt by its number."""
         return [
             _as_int32(prompt, f"prompts[{at}]", InvalidTokensError) if ids is None else ids
             for at, (prompt, ids) in enumerate(zip(values, map(self.read_ids, values), strict=True))
@@ -65,54 +54,8 @@ def _read_nothing(*values: object) -> None:
     return None
 
 
+# All through NumPy.
 PYTHON_READER = Reader(_read_nothing, _read_nothing)
-
-
-def new_reader(core: str | None = None) -> Reader:
-    """The reader of the core that is to run; see `RadixTree` for `core` and the errors."""
-    reader: Reader = load(
-        core,
-        native="radixkv.tree.native_reader:NATIVE_READER",
-        python="radixkv.tree.tokens:PYTHON_READER",
-    )
-    return reader
-
-
-@cache
-def _reader() -> Reader:
-    """What the functions below use: as RADIXKV_CORE says when the first of them is called."""
-    return new_reader()
-
-
-def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
-    """`values` as int32 of shape (n,), every id from 0 to 2**31 - 1.
-
-    int32 buffers are read in place; `bytes` are little-endian int32; other integers are converted.
-    Raises InvalidTokensError naming the first bad position. Cost: O(n).
-    """
-    return _reader().token_ids(values, name)
-
-
-def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
-    """`as_token_ids` of each prompt; an error names the prompt by its number."""
-    return _reader().prompts(values)
-
-
-def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
-    """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`.
-
-    Raises InvalidSlotsError.
-    """
-    return _reader().slots(values, name)
-
-
-def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
-    """The ids of each submessage in field `sequences` of a protobuf message.
-
-    They are copied from the bytes in field `packed`. None unless every submessage has that field
-    alone and valid ids in it, and always where no native core runs.
-    """
-    return _reader().read_message_ids(message, sequences, packed)
 
 
 def _as_int32(
