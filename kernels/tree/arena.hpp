@@ -28,15 +28,29 @@ struct Node : TokenRun {
     uint32_t lock_ref = 0;
     int64_t priority = 0;
     uint32_t hit_count = 0;
-    uint32_t order_prev = 0;  // see `EvictionOrder`
+    uint32_t order_prev = 0;  // see `Policy`
     uint32_t order_next = 0;
     bool is_late = false;  // see `AgedLeaves`
 
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }
     bool is_alive() const { return generation & 1; }
+
+    // What is known of all tokens of a node alike.
+    void copy_facts(const Node& other) {
+        recency = other.recency;
+        run = other.run;
+        run_offset = other.run_offset;
+        priority = other.priority;
+        hit_count = other.hit_count;
+    }
     void hold(TokenRun other) { TokenRun::operator=(std::move(other)); }
 };
+
+// What `NodeInfo.id` says: never the same for two nodes of an epoch.
+inline uint64_t public_id(const Node& node, NodeId id) {
+    return uint64_t{node.generation} / 2 << 32 | id;
+}
 
 // Nodes never move: they live in chunks.
 class Arena {

@@ -2,11 +2,14 @@
 #pragma once
 
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "policy.hpp"
+#include "arena.hpp"
 
 namespace radixkv {
+
+using OrderKey = std::pair<int64_t, int64_t>;
 
 // Four children a place: half the depth of a binary heap, and siblings share cache lines.
 // A node's `place` is its place here.

@@ -4,8 +4,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "edge_table.hpp"
-#include "prefix_hash.hpp"
+#include "../edge_table.hpp"
+#include "../prefix_hash.hpp"
 
 namespace radixkv {
 

@@ -1,5 +1,6 @@
-// When what is cached will be used again, learnt from when it was: radixkv/tree/reuse_model.py has
-// the same in fewer words, and radixkv/tree/adaptive.py why.
+// When what is cached will be used again, learnt from when it was:
+// radixkv/tree/policies/reuse_model.py has the same in fewer words, and
+// radixkv/tree/policies/adaptive.py why.
 #pragma once
 
 #include <array>
