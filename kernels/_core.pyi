@@ -13,6 +13,8 @@ from radixkv.tree.radix_tree import Change, InsertResult, MatchResult, NodeInfo
 from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.tokens import Int32Array, TokenIds
 
+HAS_ASSERTIONS: bool
+
 def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
     id, or for all else."""

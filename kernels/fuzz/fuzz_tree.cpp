@@ -8,6 +8,10 @@
 #include "tree/policies/table.hpp"
 #include "tree/tree_check.hpp"
 
+#ifdef NDEBUG
+#error "the fuzzer is built without assertions"
+#endif
+
 namespace radixkv::fuzz {
 
 namespace {

@@ -1,6 +1,7 @@
 // Nodes, addressed by number and generation.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -47,6 +48,9 @@ struct Node : TokenRun {
     void hold(TokenRun other) { TokenRun::operator=(std::move(other)); }
 };
 
+// Two lines of the cache: a descent asks for the first of the next node while it compares this one.
+static_assert(sizeof(Node) <= 128);
+
 // What `NodeInfo.id` says: never the same for two nodes of an epoch.
 inline uint64_t public_id(const Node& node, NodeId id) {
     return uint64_t{node.generation} / 2 << 32 | id;
@@ -59,8 +63,14 @@ class Arena {
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    Node& operator[](NodeId id) { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
-    const Node& operator[](NodeId id) const { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
+    Node& operator[](NodeId id) {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
+    const Node& operator[](NodeId id) const {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
 
     // One more than the largest number in use.
     NodeId bound() const { return used_; }
@@ -92,6 +102,7 @@ class Arena {
 
     void remove(NodeId id) {
         Node& node = (*this)[id];
+        assert(id != NONE && node.is_alive());
         node.hold(TokenRun());
         ++node.generation;
         node.parent = free_;

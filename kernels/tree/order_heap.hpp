@@ -1,6 +1,7 @@
 // A heap of nodes, smallest key first, from which any node can be taken.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -30,6 +31,7 @@ class OrderHeap {
 
     void remove(NodeId node) {
         uint32_t at = nodes_[node].*place;
+        assert(at < items_.size() && items_[at].node == node);
         Item last = items_.back();
         items_.pop_back();
         if (last.node == node) return;

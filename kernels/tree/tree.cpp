@@ -24,6 +24,16 @@ void Tree::clear() {
 
 // ---- looking ----
 
+// Whether it goes down from below a root; for assertions.
+bool Tree::is_path(const Path& path) const {
+    NodeId above = path.empty() ? NONE : nodes_[path[0]].parent;
+    for (NodeId id : path) {
+        if (!nodes_[id].is_alive() || nodes_[id].parent != above) return false;
+        above = id;
+    }
+    return path.empty() || nodes_[nodes_[path[0]].parent].parent == NONE;
+}
+
 NodeId Tree::root_of(NodeId id) const {
     while (nodes_[id].parent != NONE) id = nodes_[id].parent;
     return id;
@@ -33,10 +43,12 @@ void Tree::start_path(NodeId id, Path& path) const {
     path.clear();
     for (; nodes_[id].parent != NONE; id = nodes_[id].parent) path.push_back(id);
     std::reverse(path.begin(), path.end());
+    assert(is_path(path));
 }
 
 void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
                       int32_t* out) const {
+    assert(from <= to);
     auto copy = [&](const Node& node) {
         uint32_t end = std::min(node.end(), to);
         if (end <= from) return;
@@ -46,6 +58,7 @@ void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t 
     };
     for (NodeId id : path) copy(nodes_[id]);
     if (partial != NONE) copy(nodes_[partial]);
+    assert(from == to);
 }
 
 void Tree::touch(NodeId id) {
@@ -54,6 +67,7 @@ void Tree::touch(NodeId id) {
 }
 
 void Tree::touch(const Path& path) {
+    assert(is_path(path));
     for (size_t i = path.size(); i-- > 0;) touch(path[i]);
 }
 
@@ -69,6 +83,7 @@ bool Tree::resolve(const Place& place, NodeId& id) const {
     }
     if (nodes_[id].end() < place.length) return false;
     while (nodes_[id].start >= place.length) id = nodes_[id].parent;
+    assert(nodes_[id].is_alive() && nodes_[id].start < place.length);
     return true;
 }
 
@@ -79,6 +94,7 @@ NodeId Tree::split_for_lock(NodeId id, Place& place) {
             touch(above);
     }
     place = this->place(id, place.length);
+    assert(id == NONE || nodes_[id].end() == place.length);
     return id;
 }
 
@@ -90,9 +106,11 @@ void Tree::add_lock(NodeId id, int step) {
     while (id != NONE && nodes_[id].parent != NONE) {
         Node& node = nodes_[id];
         bool was_free = node.lock_ref == 0;
+        assert(step > 0 || !was_free);
         node.lock_ref += step;
         if (was_free || node.lock_ref == 0) {
             int64_t moved = was_free ? int64_t{node.length} : -int64_t{node.length};
+            assert((was_free ? evictable_ : protected_) >= node.length);
             protected_ += moved;
             evictable_ -= moved;
             policy_->place(id);
@@ -154,6 +172,7 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
 }
 
 NodeId Tree::split(NodeId id, uint32_t at) {
+    assert(0 < at && at < nodes_[id].length && at % page_size == 0);
     TokenRun head_run = nodes_[id].cut(0, at),
              tail_run = nodes_[id].cut(at, nodes_[id].length - at);
     edges_.reserve(1);
@@ -171,10 +190,12 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     node.run_offset += at;
     add_child(head_id, id);
     policy_->split(head_id, id);
+    assert(node.parent == head_id && head.end() == node.start && !head.is_leaf());
     return head_id;
 }
 
 NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
+    assert(run.length > 0 && run.length % page_size == 0);
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
     leaf.hold(std::move(run));
@@ -190,6 +211,8 @@ NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
 
 NodeId Tree::extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
                     bool is_hit) {
+    assert(nodes_[root].parent == NONE && is_path(path));
+    assert(path.empty() || root_of(path[0]) == root);
     // Whatever can fail comes first.
     nodes_.reserve(2);
     edges_.reserve(2);
@@ -210,6 +233,7 @@ NodeId Tree::extend(Path& path, const Descent& found, NodeId root, TokenRun run,
         nodes_[id].hit_count += is_hit;
     }
     touch(path);
+    assert(leaf == NONE || (path.back() == leaf && nodes_[leaf].is_leaf()));
     return leaf;
 }
 
@@ -225,6 +249,7 @@ void Tree::note_end_of_run(const Node& leaf) {
 
 NodeId Tree::remove_leaf(NodeId id) {
     NodeId parent = nodes_[id].parent;
+    assert(nodes_[id].is_leaf() && !nodes_[id].lock_ref && parent != NONE);
     note_end_of_run(nodes_[id]);
     policy_->remove(id);
     remove_child(parent, id);
@@ -251,6 +276,7 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
 }
 
 NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
+    assert(nodes_[parent].is_alive() && run.length > 0 && run.length % page_size == 0);
     edges_.reserve(1);
     NodeId id = nodes_.add();
     policy_->reserve(nodes_.bound());

@@ -53,7 +53,9 @@ struct Trim {
 class Tree {
   public:
     Tree(uint32_t page_size, NewPolicy new_policy, uint64_t seed)
-        : page_size(page_size), edges_(seed), policy_(new_policy(nodes_, page_size, seed)) {}
+        : page_size(page_size), edges_(seed), policy_(new_policy(nodes_, page_size, seed)) {
+        assert(page_size > 0);
+    }
 
     const uint32_t page_size;
 
@@ -67,12 +69,16 @@ class Tree {
     const Node& node(NodeId id) const { return nodes_[id]; }
     bool is_alive(NodeId id, uint32_t generation) const { return nodes_.is_alive(id, generation); }
     Place place(NodeId id, uint32_t length) const {
+        assert(id == NONE ? !length : nodes_[id].start < length && length <= nodes_[id].end());
         return {id, nodes_[id].generation, length, nodes_[id].run};
     }
 
     // `hash`: where the hashes of its prefixes begin, for policies that read prefixes.
     NodeId add_root(PrefixHash hash = 0);
-    void remove_root(NodeId root) { nodes_.remove(root); }
+    void remove_root(NodeId root) {
+        assert(nodes_[root].parent == NONE && nodes_[root].is_leaf());
+        nodes_.remove(root);
+    }
 
     // ---- looking ----
 
@@ -154,6 +160,7 @@ class Tree {
     void start_path(NodeId node, Path& path) const;
     NodeId remove_leaf(NodeId leaf);
     void note_end_of_run(const Node& leaf);
+    bool is_path(const Path& path) const;
 
     Arena nodes_;
     EdgeTable edges_;
@@ -197,6 +204,7 @@ NodeId Tree::ask_for_child(NodeId parent, const Key& key, uint32_t at) const {
 template <class Key, class Visit>
 Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
     uint32_t at = nodes_[from].end();
+    assert(at <= key.size);
     NodeId parent = from, id = ask_for_child(from, key, at);
     while (id != NONE) {
         const Node* node = &nodes_[id];
@@ -214,6 +222,7 @@ Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
         }
         if (same < node->length) return {id, at + same - same % page_size};
         visit(id);
+        assert(nodes_[id].parent == parent && nodes_[id].start == at && same % page_size == 0);
         at += same;
         parent = id;
         id = next;
@@ -250,6 +259,7 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
             on_empty(empty_root);
         }
     }
+    assert(count == 0);
     policy_->end_eviction(evictable_ + protected_);
 }
 

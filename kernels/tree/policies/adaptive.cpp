@@ -8,6 +8,7 @@ NodeId Adaptive::victim() {
         victim_ = find_victim();
     }
     known_turn_ = history_.turn();
+    assert(victim_ == NONE || is_evictable(victim_));
     known_start_ = nodes_[victim_].start;
     return victim_;
 }

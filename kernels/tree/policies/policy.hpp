@@ -43,7 +43,9 @@ class Policy {
     // The node was locked or unlocked, or what it is ordered by changed.
     void place(NodeId id) {
         remove(id);
-        if (is_evictable(id)) add_to_order(id);
+        if (!is_evictable(id)) return;
+        add_to_order(id);
+        assert(has_place(id));
     }
 
     void remove(NodeId id) {
