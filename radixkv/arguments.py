@@ -1,5 +1,8 @@
 """Numbers that callers give, checked alike everywhere: NumPy's ints are ints, bools are not."""
 
+from operator import index
+from typing import Any
+
 import numpy as np
 
 from radixkv.errors import InvalidArgumentError
@@ -26,3 +29,11 @@ def between(low: int, high: int, **named: int) -> int:
     if value > high:
         raise InvalidArgumentError(f"{name} is {value}; it takes {low} to {high}", **{name: value})
     return value
+
+
+def as_int(value: Any, name: str) -> int:
+    """`value` as an int; InvalidArgumentError if it is not an int."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None

@@ -35,7 +35,7 @@ class TreeBinding {
     nb::object evict(nb::handle num_tokens);
     nb::object reset();
 
-    // ---- a request's admission and publication: see radixkv/tree/fused.py ----
+    // ---- a request's admission and publication: see `RadixTree` ----
 
     nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                      nb::handle content, nb::handle max_cached, nb::handle extra);

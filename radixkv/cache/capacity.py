@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
-from radixkv.tree.adaptive import hash_space
 from radixkv.tree.content import Content
+from radixkv.tree.prefix_hash import hash_space
 from radixkv.tree.tokens import Int32Array
 
 MOST_FACTOR = 4

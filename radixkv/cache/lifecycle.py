@@ -13,10 +13,10 @@ from radixkv.cache.request import Request, State
 from radixkv.cache.stats import Totals
 from radixkv.errors import InvalidArgumentError
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
-from radixkv.memory.pages import round_down, round_up
+from radixkv.pages import round_down, round_up
 from radixkv.tree import Handle, RadixTree
 from radixkv.tree.content import cut_content
-from radixkv.tree.fused import AdmitResult, take
+from radixkv.tree.radix_tree import AdmitResult
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -266,7 +266,7 @@ class RequestLife:
 
     def _take(self, n: int) -> Int32Array | None:
         """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
-        slots, evicted = take(self.tree, n, self._ledger)
+        slots, evicted = self.tree.take(n, self._ledger)
         self.totals.evicted_tokens += evicted
         return slots
 

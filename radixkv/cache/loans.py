@@ -25,7 +25,7 @@ from radixkv.errors import (
     SlotNotAllocatedError,
     StaleHandleError,
 )
-from radixkv.memory.pages import round_down, round_up
+from radixkv.pages import round_down, round_up
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_slots, as_token_ids
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.tokens import EMPTY, Int32Array

@@ -31,7 +31,7 @@ from radixkv.errors import (
     StaleWeightsError,
 )
 from radixkv.memory import ReqToTokenPool, new_allocator
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 from radixkv.tree import DEFAULT, MatchResult, Namespace, TokenIds, as_token_ids, new_tree
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.tokens import Int32Array, as_prompts

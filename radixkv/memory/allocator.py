@@ -1,13 +1,11 @@
 """The token-to-KV allocator: which slots are free."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-
-Int32Array: TypeAlias = NDArray[np.int32]
 
 
 class TokenToKVAllocator:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 
 INT32_MAX = 2**31 - 1
 

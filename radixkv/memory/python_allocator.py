@@ -1,18 +1,14 @@
 """The readable allocator: a stack of free pages."""
 
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arguments import as_int
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
-from radixkv.memory.allocator import (
-    Int32Array,
-    TokenToKVAllocator,
-    check_pool_shape,
-    check_range,
-)
+from radixkv.memory.allocator import TokenToKVAllocator, check_pool_shape, check_range
 
 
 class PythonAllocator(TokenToKVAllocator):
@@ -35,7 +31,7 @@ class PythonAllocator(TokenToKVAllocator):
         return self._top * self.page_size
 
     def allocate(self, n: int) -> Int32Array | None:
-        n = _as_int("n", n)
+        n = n if type(n) is int else as_int(n, "n")
         if n < 0 or n % self.page_size:
             raise InvalidArgumentError(
                 f"n is {n}; it takes 0 or more, a multiple of page size {self.page_size}", n=n
@@ -88,13 +84,6 @@ class PythonAllocator(TokenToKVAllocator):
                 f"slot {slot}: slots are freed in whole pages of {self.page_size}", slot=slot
             )
         return pages[np.argsort(first)]
-
-
-def _as_int(name: str, value: Any) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
 
 
 def _as_slots(slots: ArrayLike) -> NDArray[Any]:

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.allocator import Int32Array
 
 if TYPE_CHECKING:
     import torch

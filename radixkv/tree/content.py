@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidContentError
-from radixkv.tree.tokens import Int32Array
 
 # What a look-up gets for content that the tree has never stored: equal to no stored code.
 UNKNOWN = -(2**31)
@@ -58,8 +58,14 @@ class ContentTable:
         """
         if not content:
             return token_ids
+        return self.encode_spans(token_ids, check_content(content, len(token_ids)), intern=intern)
+
+    def encode_spans(
+        self, token_ids: Int32Array, spans: Iterable[ContentSpan], *, intern: bool
+    ) -> Int32Array:
+        """`encode` for spans that were checked."""
         codes = token_ids.copy()
-        for span in check_content(content, len(token_ids)):
+        for span in spans:
             run = codes[span.start : span.start + span.length]
             for token in np.unique(run).tolist():
                 first, rest = self._codes((span.id, token), intern)

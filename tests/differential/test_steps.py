@@ -9,6 +9,8 @@ from radixkv import Namespace, new_tree
 from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.memory import new_allocator
+from radixkv.tree import as_token_ids
+from radixkv.tree.content import check_content
 from tests.differential.pair import outcome, plain, seen
 from tests.support.oracle import Fence
 
@@ -42,11 +44,13 @@ class Cache:
         self.row = np.zeros(ROW, np.int32)
         self.fences = []
 
-    def admit(self, ids, *args, **how):
-        return self.tree.admit(ids, self.ledger, self.row, *args, **how)
+    def admit(self, ids, *args, content=(), **how):
+        key, spans = checked(ids, content)
+        return self.tree.admit(key, self.ledger, self.row, *args, content=spans, **how)
 
-    def publish(self, ids, *args, **how):
-        return self.tree.publish(ids, self.ledger, self.row, *args, **how)
+    def publish(self, ids, *args, content=(), **how):
+        key, spans = checked(ids, content)
+        return self.tree.publish(key, self.ledger, self.row, *args, content=spans, **how)
 
     def fence(self, kind):
         if kind:
@@ -59,6 +63,12 @@ class Cache:
         deferred = [slots.tolist() for _, slots in ledger.deferred]
         free = plain(ledger.allocator.free_slots())
         return seen(self.tree), free, deferred, ledger.free_size
+
+
+def checked(ids, content):
+    """What a caller of the two hands in."""
+    key = as_token_ids(ids)
+    return key, check_content(content, len(key))
 
 
 def run(cache, calls):
@@ -116,9 +126,9 @@ def held(cache):
 def test_a_row_that_cannot_be_written_is_refused(cache, row):
     message = "row is no writeable int32 array of 3 slots"
     with pytest.raises(InvalidArgumentError, match=message):
-        cache.tree.admit([1, 2, 3], cache.ledger, row)
+        cache.tree.admit(as_token_ids([1, 2, 3]), cache.ledger, row)
     with pytest.raises(InvalidArgumentError, match=message):
-        cache.tree.publish([1, 2, 3], cache.ledger, row)
+        cache.tree.publish(as_token_ids([1, 2, 3]), cache.ledger, row)
     assert cache.ledger.free_size == SLOTS
     assert cache.tree.total_size == 0
     assert cache.tree.check_integrity() == []

@@ -15,6 +15,7 @@ from radixkv.errors import (
     InvalidSlotsError,
     InvalidTokensError,
 )
+from radixkv.tree import format_tree
 from tests.support.trees import snapshot
 
 # ---- match_prefix ----
@@ -345,4 +346,4 @@ def test_a_key_of_a_million_tokens(core):
     back = pickle.loads(pickle.dumps(tree))
     assert back.all_slots().tolist() == slots[: million // 4].tolist()
     assert tree.check_integrity() == back.check_integrity() == []
-    assert len(tree.format()) < 1_000
+    assert len(format_tree(tree)) < 1_000
