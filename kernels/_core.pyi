@@ -20,6 +20,8 @@ from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.radix_tree import Ledger as LedgerProtocol
 from radixkv.tree.reader import TokenIds
 
+HAS_ASSERTIONS: bool
+
 def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
     id, or for all else."""

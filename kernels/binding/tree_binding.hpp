@@ -116,7 +116,7 @@ class TreeBinding {
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
     bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
-    Place touch(const Descent& found, const std::vector<NodeId>& path);
+    Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
     std::vector<Lock> locks() const;
@@ -128,6 +128,7 @@ class TreeBinding {
 
     nb::object policy_;
     Tree tree_;
+    Path path_;  // of the last descent; kept, so that none is allocated
     Spaces spaces_;
     LockedHandles locked_;
     nb::object content_;
