@@ -66,7 +66,7 @@ CALLS = {
     "a tree without a policy": (lambda: new_tree(policy="arc"), "'arc'", "lru, lfu"),
     "a tree without a core": (lambda: new_tree(core="rust"), "'rust'", '"python"'),
     "a negative token": (lambda: new_tree().probe([1, -3]), "-3", "0 to 2**31 - 1"),
-    "a slot for no token": (lambda: new_tree().insert([1], [2, 3]), "got 2", "one to one"),
+    "a slot for no token": (lambda: new_tree().insert([1], [2, 3]), "got 2", "one for each"),
     "a span behind the end": (
         lambda: new_tree().probe([1], content=[(0, 7, b"x")]), "0 to 7", "inside the 1 tokens"
     ),
