@@ -19,7 +19,7 @@ uint32_t check_page_size(nb::handle page_size) {
     }
     if (overflow || value < 1 || value > INT32_MAX) {
         raise(python().InvalidArgumentError,
-              "page_size is " + show(page_size) + "; it takes an int of 1 or more");
+              "page_size must be an int of at least 1; got " + show(page_size));
     }
     return static_cast<uint32_t>(value);
 }
@@ -79,22 +79,23 @@ Slots check_slots(nb::handle ids, nb::handle slots) {
 void check_counts(size_t ids, size_t slots) {
     if (ids == slots) return;
     raise(python().InvalidSlotsError,
-          std::to_string(ids) + " token_ids came with " + std::to_string(slots) +
-              " slots; they go one to one",
+          "slots must be one for each of " + std::to_string(ids) + " token_ids; got " +
+              std::to_string(slots),
           "token_ids"_a = ids, "slots"_a = slots);
 }
 
 void check_known_length(uint32_t length, size_t size) {
     if (length <= size) return;
-    raise(python().InvalidArgumentError,
-          "after has " + std::to_string(length) + " tokens, token_ids has " + std::to_string(size));
+    raise(python().InvalidArgumentError, "after must be no longer than the " +
+                                             std::to_string(size) + " token_ids; got " +
+                                             std::to_string(length) + " tokens");
 }
 
 int32_t* checked_row(nb::handle row, size_t size) {
     int32_t* slots = writeable_int32(row, size);
     if (slots) return slots;
     raise(python().InvalidArgumentError,
-          "row is no writeable int32 array of " + std::to_string(size) + " slots or more");
+          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
 }
 
 uint64_t checked_count(nb::handle count, const char* name) {
@@ -286,7 +287,8 @@ uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
         raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
     }
     if (node != NONE && tree_.root_of(node) != spaces_.find(space)) {
-        raise(python().InvalidArgumentError, "after is of another namespace");
+        raise(python().InvalidArgumentError,
+              "after must be of the given namespace; got a handle of another namespace");
     }
     return handle.place.length;
 }
@@ -344,9 +346,8 @@ nb::object TreeBinding::evict(nb::handle num_tokens) {
     int64_t wanted = clamp_int(num_tokens, "num_tokens");
     wait_for_readers();
     if (wanted < 0) {
-        raise(
-            python().InvalidArgumentError,
-            "num_tokens is " + nb::cast<std::string>(nb::str(num_tokens)) + "; it takes 0 or more");
+        raise(python().InvalidArgumentError, "num_tokens must be an int of at least 0; got " +
+                                                 nb::cast<std::string>(nb::str(num_tokens)));
     }
     uint64_t page = tree_.page_size, pages = (static_cast<uint64_t>(wanted) + page - 1) / page;
     uint64_t count = std::min(pages, tree_.evictable_size() / page) * page;

@@ -34,7 +34,7 @@ class PythonAllocator(TokenToKVAllocator):
         n = n if type(n) is int else as_int(n, "n")
         if n < 0 or n % self.page_size:
             raise InvalidArgumentError(
-                f"n is {n}; it takes 0 or more, a multiple of page size {self.page_size}", n=n
+                f"n must be 0 or a positive multiple of page size {self.page_size}; got {n}", n=n
             )
         if n > self.free_size:
             return None
@@ -81,7 +81,8 @@ class PythonAllocator(TokenToKVAllocator):
         if is_part.any():
             slot = int(given[first[is_part.argmax()]])
             raise InvalidSlotsError(
-                f"slot {slot}: slots are freed in whole pages of {self.page_size}", slot=slot
+                f"slot {slot} must be freed with its whole page of {self.page_size}",
+                slot=slot,
             )
         return pages[np.argsort(first)]
 
@@ -90,10 +91,10 @@ def _as_slots(slots: ArrayLike) -> NDArray[Any]:
     try:
         given = np.asarray(slots)
     except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise InvalidSlotsError("slots are no ints in one dimension") from None
+        raise InvalidSlotsError("slots must be ints in one dimension") from None
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InvalidSlotsError(
-            f"slots have dtype {given.dtype}, shape {given.shape}; free takes ints in one dimension"
+            f"slots must be ints in one dimension; got dtype {given.dtype}, shape {given.shape}"
         )
     return given
 

@@ -317,7 +317,9 @@ class Nodes:
         if not own.locks:
             raise NotLockedError("after is not locked; inc_lock_ref comes first")
         if node is not None and root_of(node) is not self.roots.get(namespace):
-            raise InvalidArgumentError("after is of another namespace")
+            raise InvalidArgumentError(
+                "after must be of the given namespace; got a handle of another namespace"
+            )
         return own.length, node
 
     # ---- changing ----

@@ -35,7 +35,7 @@ class PythonRadixTree(RadixTree):
 
     def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
         if type(page_size) is not int or page_size < 1:
-            raise InvalidArgumentError(f"page_size is {page_size!r}; it takes an int of 1 or more")
+            raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
         self.page_size = page_size
         self.policy = policy
         self.nodes = Nodes(page_size, get_policy(policy))
@@ -113,7 +113,7 @@ class PythonRadixTree(RadixTree):
     def evict(self, num_tokens: int) -> Int32Array:
         num_tokens = as_int(num_tokens, "num_tokens")
         if num_tokens < 0:
-            raise InvalidArgumentError(f"num_tokens is {num_tokens}; it takes 0 or more")
+            raise InvalidArgumentError(f"num_tokens must be an int of at least 0; got {num_tokens}")
         return self.nodes.evict(round_up(num_tokens, self.page_size))
 
     def reset(self) -> Int32Array:
@@ -241,7 +241,7 @@ def _check_lengths(known: int, tokens: int, slots: int) -> None:
     _check_known(known, tokens)
     if tokens - known != slots:
         raise InvalidSlotsError(
-            f"{tokens - known} token_ids came with {slots} slots; they go one to one",
+            f"slots must be one for each of {tokens - known} token_ids; got {slots}",
             token_ids=tokens - known,
             slots=slots,
         )
@@ -249,7 +249,9 @@ def _check_lengths(known: int, tokens: int, slots: int) -> None:
 
 def _check_known(known: int, tokens: int) -> None:
     if known > tokens:
-        raise InvalidArgumentError(f"after has {known} tokens, token_ids has {tokens}")
+        raise InvalidArgumentError(
+            f"after must be no longer than the {tokens} token_ids; got {known} tokens"
+        )
 
 
 def _count(value: int, name: str) -> int:
@@ -259,4 +261,4 @@ def _count(value: int, name: str) -> int:
 def _check_row(row: Int32Array, size: int) -> None:
     is_row = isinstance(row, np.ndarray) and row.dtype == np.int32 and row.ndim == 1
     if not is_row or len(row) < size or not row.flags.writeable:
-        raise InvalidArgumentError(f"row is no writeable int32 array of {size} slots or more")
+        raise InvalidArgumentError(f"row must be a writable int32 array of at least {size} slots")

@@ -64,12 +64,12 @@ def _as_int32(
     if isinstance(values, bytes | bytearray):
         if len(values) % 4:
             raise error(
-                f"{name} has {len(values)} bytes; int32 takes a multiple of 4", size=len(values)
+                f"{name} must have a multiple of 4 bytes; got {len(values)} bytes", size=len(values)
             )
         values = np.frombuffer(values, "<i4")
     out = _to_array(values, name, error)
     if out.ndim != 1:
-        raise error(f"{name} has shape {out.shape}; it takes one dimension", shape=out.shape)
+        raise error(f"{name} must have one dimension; got shape {out.shape}", shape=out.shape)
     if not out.size:
         return EMPTY
     if out.dtype.kind not in "iu":
@@ -78,7 +78,9 @@ def _as_int32(
     if out.min() < 0 or (out.dtype != np.int32 and out.max() > INT32_MAX):
         at = int(np.argmax((out < 0) | (out > INT32_MAX)))
         raise error(
-            f"{name}[{at}] is {int(out[at])}; it takes 0 to 2**31 - 1", index=at, value=int(out[at])
+            f"{name}[{at}] must be an int from 0 to 2**31 - 1; got {int(out[at])}",
+            index=at,
+            value=int(out[at]),
         )
     return np.ascontiguousarray(out, np.int32)
 
@@ -87,11 +89,11 @@ def _to_array(
     values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
 ) -> NDArray[Any]:
     if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise error(f"{name} is {type(values).__name__}; it takes a sequence of ints", value=values)
+        raise error(f"{name} must be a sequence of ints; got {type(values).__name__}", value=values)
     try:
         return np.asarray(values)
     except (ValueError, OverflowError, TypeError, RuntimeError):
-        _name_bad_item(values, name, error, "items that are no ints")
+        _name_bad_item(values, name, error, "items that are not ints")
 
 
 def _name_bad_item(
@@ -104,13 +106,15 @@ def _name_bad_item(
         for at, value in enumerate(values):
             if not isinstance(value, int | np.integer):
                 raise error(
-                    f"{name}[{at}] is {value!r} ({type(value).__name__}); "
-                    "it takes an int from 0 to 2**31 - 1",
+                    f"{name}[{at}] must be an int from 0 to 2**31 - 1; "
+                    f"got {value!r} ({type(value).__name__})",
                     index=at,
                     value=value,
                 )
             if not 0 <= value <= INT32_MAX:
                 raise error(
-                    f"{name}[{at}] is {value}; it takes 0 to 2**31 - 1", index=at, value=value
+                    f"{name}[{at}] must be an int from 0 to 2**31 - 1; got {value}",
+                    index=at,
+                    value=value,
                 )
-    raise error(f"{name} has {otherwise}; it takes int32")
+    raise error(f"{name} must be int32; got {otherwise}")

@@ -169,7 +169,7 @@ def test_probe_batch_of_nothing(words):
 
 def test_a_bad_prompt_in_a_batch_is_named(words):
     words.insert("ab")
-    with pytest.raises(InvalidTokensError, match=r"^prompts\[2\]\[1\] is -1"):
+    with pytest.raises(InvalidTokensError, match=r"^prompts\[2\]\[1\] must be .* got -1"):
         words.tree.probe_batch([[1], [2], [3, -1], [4]])
 
 

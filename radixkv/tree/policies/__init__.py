@@ -21,6 +21,6 @@ def get_policy(name: str) -> type[Policy]:
     """The policy of that name; InvalidArgumentError lists those there are."""
     if not isinstance(name, str) or name not in POLICIES:
         raise InvalidArgumentError(
-            f"policy is {name!r}; it takes {', '.join(POLICIES)}", policy=name
+            f"policy must be one of {', '.join(POLICIES)}; got {name!r}", policy=name
         )
     return POLICIES[name]
