@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+import radixkv.kernels
 from radixkv.memory import TokenToKVAllocator
 from radixkv.router.holdings import Holdings
 from radixkv.tree import RadixTree
@@ -14,7 +15,7 @@ from radixkv.tree.namespace import DEFAULT
 _core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 _router = pytest.importorskip("radixkv.kernels._router")
 
-STUBS = Path(__file__).parents[2] / "kernels"
+STUBS = Path(radixkv.kernels.__file__).parent
 NATIVE = {
     "Tree": (_core, RadixTree),
     "SlotAllocator": (_core, TokenToKVAllocator),
