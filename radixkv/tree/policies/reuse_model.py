@@ -1,7 +1,7 @@
 """When what is cached will be used again, learnt from when it was.
 
 Ages and turns are numbers of requests. Integers throughout, so that both cores agree to the last
-bit; `kernels/tree/reuse_model.cpp` computes the same.
+bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
 """
 
 from bisect import bisect_right
