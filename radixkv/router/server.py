@@ -1,4 +1,4 @@
-"""RouterService over gRPC: a `Router` that is asked from elsewhere, in any language."""
+"""RouterService over gRPC: a `Router` for callers in any process and language."""
 
 from typing import Any, Unpack
 
@@ -11,10 +11,10 @@ from radixkv.rpc.server import Server, ServerOptions
 
 
 class RouterServer(Server):
-    """Answers for `router` over gRPC. Closing the router is the caller's.
+    """Serves `router` over gRPC. The caller closes the router.
 
-    Who all tenants share (ListWorkers) is told to tokens that are bound to no salt.
-    address, and what else a server takes: see `Server`.
+    Tokens that are bound to a salt may not list the workers, which all tenants share.
+    address and options: see `Server`.
     """
 
     services = (rpcs.ROUTER_SERVICE,)
@@ -48,6 +48,6 @@ class RouterServer(Server):
 
     def _counters(self) -> dict[str, float]:
         return {
-            "router_parity_checks": self._router.parity.num_checks,
-            "router_parity_faults": self._router.parity.num_faults,
+            "router_cache_checks": self._router.cache_misses.num_checks,
+            "router_cache_misses": self._router.cache_misses.num_misses,
         }
