@@ -20,7 +20,7 @@ import numpy as np
 from radixkv import PrefixCache
 from radixkv.lab.reading import Reading, read_log
 from radixkv.lab.requests import ListedLog, Request, RequestLog
-from radixkv.router import Pick, Policy, Router
+from radixkv.router import Pick, Router, RoutingPolicy
 from radixkv.tree.tokens import EMPTY
 
 TOKENIZER = "tokenizer_smollm2.json.xz"
@@ -79,7 +79,7 @@ class Simulation:
         self,
         log: RequestLog,
         case: Case,
-        policy: str | Policy,
+        policy: str | RoutingPolicy,
         workers: int,
         pause: float,
         seed: int = 1,

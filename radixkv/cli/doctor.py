@@ -1,4 +1,4 @@
-"""`radixkv doctor`: what is installed, which core serves, which backends work here."""
+"""`radixkv doctor`: what is installed, which core runs, which backends work here."""
 
 from dataclasses import asdict
 
@@ -12,7 +12,7 @@ _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 def doctor(as_json: Json = False) -> None:
-    """Look at everything that decides what radixkv can do here; exit code 1 if it is broken."""
+    """Check everything that decides what radixkv can do here; exit code 1 if any is broken."""
     from radixkv.doctor import examine
 
     findings = examine()

@@ -1,4 +1,4 @@
-"""Who calls: bearer tokens from a file, three roles, tokens bound to one tenant's salt.
+"""Callers: bearer tokens from a file, three roles, tokens bound to one tenant's salt.
 
 [[token]]
 name = "engine-1"       # in logs; what it holds is its own
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from radixkv.errors import ForbiddenError, InvalidArgumentError, UnauthenticatedError
-from radixkv.rpc.rpcs import Role, Rpc
+from radixkv.rpc.method_table import Role, Rpc
 from radixkv.tree import Namespace
 
 logger = logging.getLogger(__name__)
@@ -30,7 +30,7 @@ _LOOK_EVERY_S = 1.0
 
 @dataclass(frozen=True, slots=True)
 class Principal:
-    """Who calls, and what it may do. salt: the one tenant whose prefixes it may see; None: any."""
+    """A caller and what it may do. salt: the one tenant whose prefixes it may see; None: any."""
 
     name: str
     role: Role
@@ -42,9 +42,9 @@ class Principal:
             raise ForbiddenError(f"a token of role {self.role} may not call {rpc.name}")
 
     def check_namespace(self, namespace: Namespace) -> None:
-        """Raises ForbiddenError for another tenant's, whether there is such a one or not."""
+        """Raises ForbiddenError for another tenant's namespace, whether it exists or not."""
         if self.salt is not None and namespace.salt != self.salt:
-            raise ForbiddenError("the token is bound to another salt than the namespace has")
+            raise ForbiddenError("the namespace must have the salt of the token; got another")
 
     def check_unbound(self, what: str) -> None:
         """Raises ForbiddenError if it is bound to one tenant: `what` concerns all of them."""
@@ -55,10 +55,10 @@ class Principal:
 ANYONE = Principal("", "admin")
 
 
-class Tokens:
+class TokenFile:
     """The tokens of a file, read again when it changes; a broken file leaves them as they were.
 
-    Raises InvalidArgumentError for a file that is broken, or not there, from the first.
+    Raises InvalidArgumentError for a file that is broken or missing at first.
     """
 
     def __init__(self, path: Path) -> None:
@@ -69,18 +69,20 @@ class Tokens:
 
     def principal(self, metadata: Sequence[tuple[str, str | bytes]]) -> Principal:
         """Whose token a call carries; as slow for each of them. Raises UnauthenticatedError."""
-        self._look()
+        self._refresh()
         given = next((str(value) for key, value in metadata if key == "authorization"), "")
         kind, _, token = given.partition(" ")
         if kind.lower() != "bearer" or not token:
             raise UnauthenticatedError("the call carries no bearer token")
         digest = _digest(token.strip())
-        found = [who for known, who in self._known if hmac.compare_digest(known, digest)]
+        found = [
+            principal for known, principal in self._known if hmac.compare_digest(known, digest)
+        ]
         if not found:
             raise UnauthenticatedError("the server does not know this token")
         return found[0]
 
-    def _look(self) -> None:
+    def _refresh(self) -> None:
         now = time.monotonic()
         if now - self._looked < _LOOK_EVERY_S:
             return
@@ -108,21 +110,25 @@ def _read(path: Path) -> list[tuple[bytes, Principal]]:
     except OSError as error:
         raise InvalidArgumentError(f"tokens file {path}: {error.strerror}") from error
     except (ValueError, RecursionError) as error:
-        # What is wrong may be a token: no text of it is told, here and below.
+        # The wrong text may be a token, so errors show none of it, here and below.
         where = re.search(r"at line \d+", str(error))
-        what = f", wrong {where.group()}" if where else ""
-        raise InvalidArgumentError(f"tokens file {path} is no TOML{what}") from None
+        what = f" {where.group()}" if where else ""
+        raise InvalidArgumentError(
+            f"tokens file {path} must be TOML; got text{what} that is not"
+        ) from None
     known = []
     for at, entry in enumerate(entries if isinstance(entries, list) else [None], start=1):
         try:
             known.append((_digest(entry["token"]), _principal(entry)))
         except (ValueError, KeyError, TypeError, AttributeError):
             raise InvalidArgumentError(
-                f"tokens file {path}: entry {at} is no [[token]] with a name, a token, a role of "
-                "data, watch or admin, and a salt only for data"
+                f"tokens file {path}: entry {at} must be a [[token]] with a name, a token, a role "
+                "of data, watch or admin, and a salt only for data"
             ) from None
     if len({digest for digest, _ in known}) != len(known) or not known:
-        raise InvalidArgumentError(f"tokens file {path} has no token, or one twice")
+        raise InvalidArgumentError(
+            f"tokens file {path} must have tokens that differ; got none, or one twice"
+        )
     return known
 
 

@@ -15,7 +15,7 @@ DATA_DEADLINE_S = 1.0
 ADMIN_DEADLINE_S = 10.0
 # For callers that set no deadline.
 LONGEST_CALL_S = 30.0
-# What the event loop answers itself: a quarter of a million packed tokens, a millisecond's work.
+# The largest call that runs in the event loop: a quarter of a million packed tokens, about 1 ms.
 MOST_BYTES_AT_ONCE = 1 << 20
 # Calls under way at once; more are refused. Streams cannot starve the rest.
 CONCURRENT_CALLS: dict[Literal["data", "admin", "stream"], int] = {
@@ -27,10 +27,10 @@ MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
 MAX_LEASES, MAX_PINS = 16_384, 65_536
 MAX_PINS_A_RELEASE = MAX_PICKS_A_FINISH = 4096
 LONGEST_HOLDER_BYTES = 128
-# How near its end, by the holder's own clock, a lease is no longer used; and how long after its end
-# its slots are kept from everyone. What is begun before the one is done before the other.
+# A lease is no longer used so near its end by the holder's own clock, and its slots are used by no
+# one for so long after its end. What begins before the one is done before the other.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
-# A quiet watcher that asked for it is told this often that nothing happened.
+# How often a quiet watcher that asked for it gets a message that nothing changed.
 PROGRESS_S = 10.0
 
 _SIZES: Options = [
@@ -93,6 +93,6 @@ CLIENT_OPTIONS: Options = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A cache is asked where it runs; a proxy meant for the web would only lose the call.
+    # Caches run on the local network; a proxy meant for the web would only lose the call.
     ("grpc.enable_http_proxy", 0),
 ]

@@ -1,4 +1,4 @@
-"""The parts of a gRPC server beside its RPCs: health, reflection, what is not served."""
+"""The parts of a gRPC server beside its RPCs: health, reflection, unserved methods."""
 
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ def serve_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
 
 
 class Unserved(grpc.GenericRpcHandler):  # type: ignore[type-arg]
-    """Says of every other RPC of ours that this server does not serve it. Added last."""
+    """Refuses every other RPC of ours: this server does not serve it. Added last."""
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> Any:
         path = handler_call_details.method

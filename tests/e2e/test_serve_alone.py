@@ -15,7 +15,7 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import errors
-from radixkv.service import Client, Insert
+from radixkv.service import Client, InsertCall
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 
@@ -84,7 +84,7 @@ def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
 
 def fill(client: Client, tokens: list[int]):
     lease = client.lease(60, pool_id="p")
-    lease.insert(Insert(tokens, lease.allocate(len(tokens)).slots))
+    lease.insert(InsertCall(tokens, lease.allocate(len(tokens)).slots))
     return lease
 
 

@@ -11,8 +11,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.rpc import auth
-from radixkv.rpc.rpcs import SERVICES
-from radixkv.service import AsyncClient, CacheServer, Client, Insert, Tls
+from radixkv.rpc.method_table import SERVICES
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall, Tls
 from radixkv.v1.info_pb2 import GetServerInfoRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from tests.service.helpers import details, hold, refusal
@@ -155,10 +155,10 @@ def test_a_tenants_token_stores_for_that_tenant_and_names_no_pool(connected):
     with engine.lease(60, pool_id="p"), tenant.lease(60, pool_id="p") as lease:
         slots = lease.allocate(2).slots
         with pytest.raises(errors.ForbiddenError):
-            lease.insert(Insert([1, 2], slots), B)
+            lease.insert(InsertCall([1, 2], slots), B)
         with pytest.raises(errors.ForbiddenError):
             lease.pin([1, 2], B)
-        lease.insert(Insert([1, 2], slots), A)
+        lease.insert(InsertCall([1, 2], slots), A)
 
 
 def test_leases_are_their_owners_own(connected):
@@ -230,7 +230,7 @@ def test_a_file_that_cannot_be_read_at_first(cache, tmp_path, text):
         CacheServer(cache, tokens=file)
     assert "secret" not in str(caught.value)
     if text.startswith("[["):
-        assert "entry 1 is no [[token]]" in str(caught.value) or "twice" in str(caught.value)
+        assert "entry 1 must be a [[token]]" in str(caught.value) or "twice" in str(caught.value)
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         CacheServer(cache, tokens=tmp_path / "nothing")
 
@@ -350,7 +350,9 @@ def test_a_new_certificate_is_taken_at_the_next_connection(cache, server_files, 
 def test_files_that_are_not_there(cache, tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         CacheServer(cache, tls=Tls(tmp_path / "x", tmp_path / "y"))
-    with pytest.raises(errors.InvalidArgumentError, match="takes a certificate and its key"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match="certificate and key must be given for a server"
+    ):
         CacheServer(cache, tls=Tls())
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         Client(tls=Tls(ca=tmp_path / "x"))
@@ -361,12 +363,12 @@ def test_files_that_are_no_pem_are_named_on_both_sides(cache, tmp_path, server_f
     bad.write_text("nothing")
     good = server_files.certificate
     for certificate, key in ((bad, bad), (good, bad), (good, client_files.key)):
-        named = f"{certificate} and {key} are no certificate and its key"
+        named = f"{certificate} and {key} must be a certificate and its key"
         with pytest.raises(errors.InvalidArgumentError, match=named):
             CacheServer(cache, "127.0.0.1:0", tls=Tls(certificate, key))
         with pytest.raises(errors.InvalidArgumentError, match=named):
             Client("127.0.0.1:1", tls=Tls(certificate, key))
-    with pytest.raises(errors.InvalidArgumentError, match=r"bad\.pem has no certificates"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"bad\.pem must have certificates"):
         Client("127.0.0.1:1", tls=Tls(ca=bad))
 
 
@@ -374,5 +376,7 @@ def test_files_that_are_no_pem_are_named_on_both_sides(cache, tmp_path, server_f
 def test_a_client_shows_a_certificate_and_its_key_or_neither(tmp_path, half):
     """gRPC would end the process."""
     (tmp_path / "half.pem").write_text("half")
-    with pytest.raises(errors.InvalidArgumentError, match="a certificate and its key, or neither"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match="certificate and key must be given together"
+    ):
         Client("127.0.0.1:1", tls=Tls(**{half: tmp_path / "half.pem"}))

@@ -1,7 +1,7 @@
 """Leases: what remote clients hold, and for how long.
 
-Everything here happens in the server's writer, under the cache's lock, so that expiry is ordered
-with matches. The clock is monotonic and injected. A lease belongs to one epoch and ends with it.
+Everything here runs under the cache's lock, so that expiry is ordered with matches. The clock is
+monotonic and injected. A lease belongs to one epoch and ends with it.
 """
 
 import secrets
@@ -56,7 +56,7 @@ class Leases:
     pool_id: the pool that the slots live in, if it is the process's own. None: engines elsewhere
     own it and name it with their leases; when the last lease that names it ends, or another pool is
     named, its K/V is gone, so everything is forgotten.
-    grace_s: how long the slots of a lease that ended are kept from everyone.
+    grace_s: how long the slots of a lease that ended are used by no one.
     """
 
     def __init__(
@@ -87,7 +87,7 @@ class Leases:
         return len(self._leases) > 0 or len(self._aside) > 0
 
     def settle(self) -> None:
-        """End what is over by now: leases of another epoch, leases past their time, graces."""
+        """End what is over: leases of another epoch, leases past their time, graces."""
         if self._epoch != self._cache.events.epoch:
             self._end_all()
         now = self._clock()
@@ -102,7 +102,7 @@ class Leases:
         """A new lease. Raises LeaseTtlError, InvalidArgumentError, OverloadedError."""
         if not MIN_LEASE_TTL_S <= ttl_s <= MAX_LEASE_TTL_S:
             raise LeaseTtlError(
-                f"ttl is {ttl_s:g} s; a lease takes {MIN_LEASE_TTL_S:g} to {MAX_LEASE_TTL_S:g} s",
+                f"ttl must be {MIN_LEASE_TTL_S:g} to {MAX_LEASE_TTL_S:g} s; got {ttl_s:g} s",
                 field="ttl",
                 ttl_s=ttl_s,
                 max_lease_ttl_s=MAX_LEASE_TTL_S,
@@ -110,11 +110,13 @@ class Leases:
         for name, value in (("holder", holder), ("pool_id", pool_id)):
             if len(value.encode()) > LONGEST_HOLDER_BYTES:
                 raise InvalidArgumentError(
-                    f"{name} is longer than {LONGEST_HOLDER_BYTES} bytes", field=name
+                    f"{name} must be at most {LONGEST_HOLDER_BYTES} bytes; got more",
+                    field=name,
                 )
         if len(self._leases) >= MAX_LEASES:
             raise OverloadedError(
-                f"{MAX_LEASES} leases are granted; the server takes no more", retry_after_s=1.0
+                f"leases must be at most {MAX_LEASES}; the server grants no more now",
+                retry_after_s=1.0,
             )
         self._name_pool(caller, pool_id)
         ends_at = self._clock() + ttl_s
@@ -127,7 +129,7 @@ class Leases:
         """The caller's lease of that id. Raises LeaseNotFoundError, for another's too."""
         if not self.has(lease_id, caller):
             raise LeaseNotFoundError(
-                f"there is no lease {lease_id}: it ended, or never was", lease=lease_id
+                f"there is no lease {lease_id}: it has ended, or was never granted", lease=lease_id
             )
         lease: LeaseRecord = self._leases[lease_id]
         return lease
@@ -172,7 +174,7 @@ class Leases:
         """Raises OverloadedError unless that many pins may be added."""
         if self.num_pins + num_pins > MAX_PINS:
             raise OverloadedError(
-                f"{self.num_pins} pins are held; the server takes {MAX_PINS}", retry_after_s=1.0
+                f"pins must be at most {MAX_PINS}; {self.num_pins} are held now", retry_after_s=1.0
             )
 
     def add_pin(self, lease: LeaseRecord, pin: Pin) -> int:
@@ -201,7 +203,7 @@ class Leases:
         """Its number in `Loans`. Raises InvalidArgumentError for a lease without a pool."""
         if not lease.pool_id:
             raise InvalidArgumentError(
-                "the lease names no pool, so it holds no slots; grant one with pool_id",
+                "lease_id must be of a lease with a pool_id; got one without, which holds no slots",
                 field="lease_id",
             )
         if lease.borrower is None:
@@ -215,7 +217,7 @@ class Leases:
             return
         if self._owns_pool:
             raise InvalidArgumentError(
-                f"pool_id is {pool_id!r}; this server's pool is {self.pool_id!r}", field="pool_id"
+                f"pool_id must be this server's, {self.pool_id!r}; got {pool_id!r}", field="pool_id"
             )
         caller.check_unbound("name a pool")
         if self.pool_id:

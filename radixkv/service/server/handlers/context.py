@@ -1,25 +1,25 @@
-"""What all handlers share: one cache, its leases, what was answered, and a turn with all three."""
+"""What all handlers use: one cache, its leases, the replies so far, and the lock over all three."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
 from radixkv.cache import PrefixCache
 from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
 from radixkv.rpc.call import Call
-from radixkv.service.server.answers import Answers, Response
+from radixkv.service.server.idempotency import Replies, Reply, ResponseMessage
 from radixkv.service.server.leases import LeaseRecord, Leases
 from radixkv.v1.types_pb2 import ResponseHeader
 
-_MOST_TOLD = 10
+_MOST_REPORTED = 10
 
 
-class Desk:
+class HandlerContext:
     """One cache that an engine may be using at the same time.
 
     lends_slots: whether engines elsewhere may take slots and store what they computed.
-    is_local: whether only this machine can ask, so that it may be told what is broken.
-    violations: of invariants; once there are any, nothing else is answered.
+    is_local: whether only this machine can connect, so that errors may say what is broken.
+    violations: of invariants; once there are any, every call is refused.
     """
 
     def __init__(
@@ -28,30 +28,38 @@ class Desk:
         self.cache, self.leases = cache, leases
         self.lends_slots, self._is_local = lends_slots, is_local
         self.violations: list[str] = []
-        self._answers = Answers(self._is_void)
+        self._replies = Replies(self._is_void)
 
     @contextmanager
-    def turn(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Around what is to happen at one revision; leases that are over end first."""
         with self.cache.lock:
             if self.violations:
-                told = {"violations": self.violations[:_MOST_TOLD]} if self._is_local else {}
+                shown = {"violations": self.violations[:_MOST_REPORTED]} if self._is_local else {}
                 raise CacheCorruptedError(
-                    "an invariant of the cache is broken; restart the server", **told
+                    "an invariant of the cache is broken; restart the server", **shown
                 )
             self.leases.settle()
             yield
 
-    def once(self, call: Call, request: Any, make: Callable[[Any, Call], Response]) -> Response:
-        """What `make` gives in a turn, or what it gave to the same request before."""
-        with self.turn():
-            return self._answers.once(call.caller.name, request, lambda: make(request, call))
+    @contextmanager
+    def once(
+        self, request: Any, call: Call, response_type: type[ResponseMessage]
+    ) -> Iterator[Reply[ResponseMessage]]:
+        """`locked`, around what is to happen once for each request id.
+
+        The reply has its message where the request came before; otherwise the caller sets it.
+        """
+        with self.locked():
+            reply = self._replies.find(call.caller.name, request, response_type)
+            yield reply
+            self._replies.keep(reply)
 
     def held_lease(self, request: Any, call: Call) -> LeaseRecord:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""
         if not request.expected_epoch:
             raise InvalidArgumentError(
-                "expected_epoch is missing; what names a lease names its epoch",
+                "expected_epoch must be given with a lease: the epoch in which it was granted",
                 field="expected_epoch",
             )
         self.check_epoch(request.expected_epoch)
@@ -62,11 +70,11 @@ class Desk:
         if expected:
             self.cache.events.check_epoch(expected)
 
-    def check_lends(self, what: str) -> None:
+    def check_lends(self, rpc_name: str) -> None:
         """Raises UnsupportedError where the engine lends no slots."""
         if not self.lends_slots:
             raise UnsupportedError(
-                f"this server's engine keeps its slots to itself and does not serve {what}; "
+                f"this server's engine keeps its slots to itself and does not serve {rpc_name}; "
                 "`radixkv serve` without a model lends them, CacheServer with lends_slots=True"
             )
 

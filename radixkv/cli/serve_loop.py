@@ -15,8 +15,8 @@ from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers import Generation, Generator
 
 
-class Answering:
-    """Feeds a generator and prints what it answers, in the order in which answers are done."""
+class ServeLoop:
+    """Feeds a generator and prints its answers, in the order in which they are done."""
 
     def __init__(
         self,
@@ -36,7 +36,7 @@ class Answering:
 
     @contextmanager
     def until_signals(self, inbox: Inbox) -> Iterator[None]:
-        """The first SIGTERM or SIGINT ends `run`, another one the process."""
+        """The first SIGTERM or SIGINT ends `run`, the second the process."""
 
         def stop() -> None:
             self._is_stopping = True
@@ -46,7 +46,7 @@ class Answering:
             yield
 
     def run(self, inbox: Inbox, *, once: bool) -> bool:
-        """Answer what comes until a signal (True) or, if `once`, until all is answered (False)."""
+        """Answer prompts until a signal (True) or, if `once`, until all are answered (False)."""
         is_open = True
         while not self._is_stopping:
             is_idle = not self._step()
@@ -58,14 +58,14 @@ class Answering:
                     is_open = False
                     break
                 if isinstance(prompt, InvalidArgumentError):
-                    self._complain(prompt)
+                    self._print_error(prompt)
                     continue
                 self._submit(*prompt)
                 is_idle = False
         return True
 
     def drain(self, grace_s: float) -> None:
-        """Finish what is running, as far as that takes no longer than `grace_s`."""
+        """Finish what is running within `grace_s`; the rest is not answered."""
         for _, generation in self._pending.values():
             if not generation.is_running:
                 generation.cancel()
@@ -82,7 +82,7 @@ class Answering:
                 self._print(number, prompt, generation)
                 del self._pending[number]
             elif generation.error is not None:
-                self._complain(generation.error, number)
+                self._print_error(generation.error, number)
                 del self._pending[number]
         return is_busy
 
@@ -90,7 +90,7 @@ class Answering:
         try:
             generation = self._generator.submit(self._encode(prompt), self._max_new_tokens)
         except RadixKVError as error:
-            self._complain(error, number)
+            self._print_error(error, number)
         else:
             self._pending[number] = (prompt, generation)
 
@@ -117,7 +117,7 @@ class Answering:
         self._console.print(Text(f"[{number}] {shares}: {prompt}", style="dim"))
         self._console.print(Text(text), soft_wrap=True)
 
-    def _complain(self, error: BaseException, number: int | None = None) -> None:
+    def _print_error(self, error: BaseException, number: int | None = None) -> None:
         self.num_failed += 1
         where = "" if number is None else f"prompt {number}: "
         print(f"radixkv: {where}{error}", file=sys.stderr, flush=True)

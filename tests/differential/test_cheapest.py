@@ -1,4 +1,4 @@
-"""The cache-aware policy's vote in C++ and in NumPy: the same worker, for the same reason."""
+"""The cheapest worker in C++ and in NumPy: the same one, for the same reason."""
 
 import numpy as np
 import pytest
@@ -6,14 +6,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from radixkv.errors import CoreUnavailableError
-from radixkv.router import Choice, Question
-from radixkv.router.vote import cheapest, new_vote
+from radixkv.router import PickInput, RoutingChoice
+from radixkv.router.cheapest import cheapest
+from radixkv.router.factory import new_cheapest
 
 
 @pytest.fixture(scope="module")
 def native():
     try:
-        return new_vote("native")
+        return new_cheapest("native")
     except CoreUnavailableError:
         pytest.skip("the native core is not built here")
 
@@ -32,18 +33,18 @@ def test_both_choose_alike(native, workers, is_doubted, size, weight, balance):
     lengths, loads, work, turns = map(np.array, zip(*workers, strict=True))
     lengths = lengths / 8 if is_doubted else lengths.astype(np.int32)
     names = tuple(map(str, range(len(workers))))
-    question = Question(names, lengths, loads, work, turns, size, lambda: b"")
+    question = PickInput(names, lengths, loads, work, turns, size, lambda: b"")
     choice = native(question, weight, 8.0, balance)
     assert choice == cheapest(question, weight, 8.0, balance)
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, RoutingChoice)
 
 
 def test_arrays_that_do_not_fit_are_refused(native):
     one = np.ones(1)
-    good = Question(("a",), np.ones(1, np.int32), one, one, np.ones(1, np.int64), 5, lambda: b"")
+    good = PickInput(("a",), np.ones(1, np.int32), one, one, np.ones(1, np.int64), 5, lambda: b"")
     assert native(good, 1.0, 8.0, 0.1).at == 0
     for wrong in (np.ones(0), np.ones(1, np.float32), [1.0], np.ones((1, 1))):
-        for field in ("lengths", "loads", "work", "turns"):
+        for field in ("lengths", "loads", "recent_loads", "last_picked"):
             with pytest.raises(ValueError, match=field):
                 native(good._replace(**{field: wrong}), 1.0, 8.0, 0.1)
     with pytest.raises(ValueError, match="loads"):

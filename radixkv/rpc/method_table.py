@@ -1,4 +1,4 @@
-"""Every RPC, for both sides: where it is, what it takes and gives, who may call it."""
+"""Every RPC, for both sides: its path, its messages, its limits, the roles that may call it."""
 
 from dataclasses import dataclass
 from typing import Generic, Literal, TypeAlias, TypeVar
@@ -8,25 +8,25 @@ from google.protobuf.message import Message
 from radixkv.rpc.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
 from radixkv.v1 import admin_pb2, info_pb2, lease_pb2, prefix_cache_pb2, router_pb2, watch_pb2
 
-Request = TypeVar("Request", bound=Message)
-Response = TypeVar("Response", bound=Message)
+RequestMessage = TypeVar("RequestMessage", bound=Message)
+ResponseMessage = TypeVar("ResponseMessage", bound=Message)
 Kind: TypeAlias = Literal["data", "admin", "stream"]
 Role: TypeAlias = Literal["data", "watch", "admin"]
 
 
 @dataclass(frozen=True, slots=True)
-class Rpc(Generic[Request, Response]):
+class Rpc(Generic[RequestMessage, ResponseMessage]):
     """One RPC.
 
     kind: which limit on concurrent calls it counts against, and its deadline. roles: who may call
     it, beside admin. is_bounded: whether the work is at most in proportion to the request, so that
-    a small one may be answered in the server's event loop.
+    a small one may run in the server's event loop.
     """
 
     service: str
     name: str
-    request: type[Request]
-    response: type[Response]
+    request: type[RequestMessage]
+    response: type[ResponseMessage]
     kind: Kind = "data"
     roles: tuple[Role, ...] = ("data",)
     is_bounded: bool = False
@@ -37,7 +37,7 @@ class Rpc(Generic[Request, Response]):
 
     @property
     def deadline_s(self) -> float | None:
-        """Of clients that name none."""
+        """The deadline that clients set by default."""
         deadlines = {"data": DATA_DEADLINE_S, "admin": ADMIN_DEADLINE_S, "stream": None}
         return deadlines[self.kind]
 
