@@ -1,4 +1,4 @@
-// radixkv/attention/tree/planner.py in C++: the same plan, in microseconds.
+// radixkv/attention/shared_prefix/python_planner.py in C++: the same plan, in microseconds.
 
 #include <nanobind/nanobind.h>
 #include <nanobind/ndarray.h>
@@ -26,7 +26,7 @@ struct Shape {
     int32_t shortest_wide, shortest_narrow, longest_narrow, share;
 };
 
-struct Run {
+struct SharedRun {
     int32_t row, start, end;
     std::vector<int32_t> requests;
     int64_t length() const { return end - start; }
@@ -64,7 +64,7 @@ class Planner {
         find_runs();
         parts_.assign(rows_.size(), 0);
         const int64_t wide_chunk = this->wide_chunk(), narrow_chunk = this->narrow_chunk();
-        for (const Run& run : runs) {
+        for (const SharedRun& run : runs) {
             const bool is_wide = this->is_wide(run);
             const int64_t n = is_wide ? divided_up(run.length(), wide_chunk)
                                       : rounded(run.length(), narrow_chunk);
@@ -73,8 +73,8 @@ class Planner {
         pack();
     }
 
-    std::vector<Run> runs;
-    std::vector<int32_t> wide, narrow, members, starts, growing;
+    std::vector<SharedRun> runs;
+    std::vector<int32_t> wide, narrow, q_indices, starts, growing;
 
   private:
     struct Group {
@@ -131,25 +131,25 @@ class Planner {
         later.push_back({std::move(same), end, begin});
     }
 
-    bool is_wide(const Run& run) const {
+    bool is_wide(const SharedRun& run) const {
         return static_cast<int64_t>(run.requests.size()) * shape_.group > shape_.narrow_rows;
     }
 
     // How many requests a tile of the run has.
-    int64_t tile_size(const Run& run) const {
+    int64_t tile_size(const SharedRun& run) const {
         const int64_t rows = is_wide(run) ? shape_.wide_rows : shape_.narrow_rows;
         const int64_t most = std::max<int64_t>(1, rows / shape_.group);
         const int64_t n = static_cast<int64_t>(run.requests.size());
         return divided_up(n, divided_up(n, most));
     }
 
-    int64_t num_tiles(const Run& run) const {
+    int64_t num_tiles(const SharedRun& run) const {
         return divided_up(static_cast<int64_t>(run.requests.size()), tile_size(run));
     }
 
     int64_t wide_chunk() const {
         int64_t blocks = 0, work = 0, halves = 0;
-        for (const Run& run : runs) {
+        for (const SharedRun& run : runs) {
             if (!is_wide(run)) continue;
             blocks += num_tiles(run) * shape_.kv_heads;
             const int64_t here = run.length() * num_tiles(run) * shape_.kv_heads;
@@ -168,7 +168,7 @@ class Planner {
 
     int64_t blocks_at(int64_t chunk) const {
         int64_t blocks = 0;
-        for (const Run& run : runs)
+        for (const SharedRun& run : runs)
             if (is_wide(run))
                 blocks += divided_up(run.length(), chunk) * num_tiles(run) * shape_.kv_heads;
         return blocks;
@@ -176,7 +176,7 @@ class Planner {
 
     int64_t narrow_work() const {
         int64_t total = 0;
-        for (const Run& run : runs)
+        for (const SharedRun& run : runs)
             if (!is_wide(run)) total += run.length() * num_tiles(run);
         return total * shape_.kv_heads;
     }
@@ -188,7 +188,7 @@ class Planner {
     }
 
     // Into n pieces, or fewer: they end where a block of slots does.
-    void cut(const Run& run, int64_t n, std::vector<Piece>& pieces) {
+    void cut(const SharedRun& run, int64_t n, std::vector<Piece>& pieces) {
         const int64_t step = divided_up(divided_up(run.length(), n), 32) * 32;
         const size_t size = static_cast<size_t>(tile_size(run));
         for (int64_t start = run.start; start < run.end; start += step) {
@@ -221,13 +221,13 @@ class Planner {
             return one.end - one.start > other.end - other.start;
         });
         for (const Piece& piece : pieces) {
-            const int32_t first = static_cast<int32_t>(members.size() / 2);
+            const int32_t first = static_cast<int32_t>(q_indices.size() / 2);
             const int32_t count = static_cast<int32_t>(piece.parts.size());
             items.insert(items.end(),
                          {piece.row, piece.start, piece.end, first, count, piece.end, 0, 0});
             for (auto [request, part] : piece.parts) {
-                members.push_back(request);
-                members.push_back(starts[request] + part);
+                q_indices.push_back(request);
+                q_indices.push_back(starts[request] + part);
             }
         }
     }
@@ -247,9 +247,9 @@ Int32Array as_array(std::vector<int32_t>&& values, size_t columns) {
     return Int32Array(kept->data(), columns == 1 ? 1 : 2, shape, owner);
 }
 
-std::vector<int32_t> described(const std::vector<Run>& runs) {
+std::vector<int32_t> described(const std::vector<SharedRun>& runs) {
     std::vector<int32_t> all;
-    for (const Run& run : runs)
+    for (const SharedRun& run : runs)
         all.insert(all.end(),
                    {run.row, run.start, run.end, static_cast<int32_t>(run.requests.size())});
     return all;
@@ -273,7 +273,7 @@ nb::tuple plan_tree(nb::sequence rows, RowArray options) {
     planner.plan();
     return nb::make_tuple(
         as_array(std::move(planner.wide), 8), as_array(std::move(planner.narrow), 8),
-        as_array(std::move(planner.members), 2), as_array(std::move(planner.starts), 1),
+        as_array(std::move(planner.q_indices), 2), as_array(std::move(planner.starts), 1),
         as_array(described(planner.runs), 4), as_array(std::move(planner.growing), 1));
 }
 
