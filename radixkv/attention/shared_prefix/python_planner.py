@@ -1,67 +1,19 @@
-"""From the rows of a decode batch to items: every shared run of slots once, in even pieces.
+"""The planner in Python: from the rows of a decode batch to work items."""
 
-    rows            runs                                   items
-    a b c d e       [a b] by 3 requests                    pieces of a run x tiles of its requests
-    a b c x         [c]   by 2        [d e] [x] [y z]
-    a b y z
-
-Rows share a slot at a position only if they share all before it: that is how a prefix cache hands
-slots out, and what lets a common prefix be found by bisection.
-"""
-
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
-Int32Array = NDArray[np.int32]
-
-NativePlanner = Callable[[Sequence[Int32Array], Int32Array], tuple[Int32Array, ...]]
-_native: NativePlanner | None
-try:
-    from radixkv.kernels._planner import plan_tree as _native
-except ImportError:
-    _native = None
-
-NO_ITEM = -1
-# Steps after which a batch is cut anew, so that what grows stays even.
-MAX_ADVANCES = 64
-
-
-@dataclass(frozen=True)
-class Shape:
-    """What cutting depends on: the model's heads, and what runs well on the card.
-
-    group: query heads a KV head. narrow_rows, wide_rows: query rows (requests x group) of an item
-    of either kind. wide_blocks, narrow_blocks: blocks the card runs at once, a block being an item
-    and a KV head. share: slots a request must save for its share of a run to pay.
-    """
-
-    group: int
-    kv_heads: int
-    narrow_rows: int = 16
-    wide_rows: int = 128
-    wide_blocks: int = 132
-    narrow_blocks: int = 792
-    shortest_wide: int = 256
-    shortest_narrow: int = 256
-    longest_narrow: int = 1024
-    share: int = 64
-
-    @property
-    def options(self) -> Int32Array:
-        """All of it in order, as the native planner takes it."""
-        return np.array(list(vars(self).values()), np.int32)
-
+from radixkv.attention.shared_prefix.plan import NO_ITEM, Shape, TreePlan
+from radixkv.memory.allocator import Int32Array
 
 # Row, start, end, and each request with the number of its partial result.
 Item = tuple[int, int, int, list[tuple[int, int]]]
 
 
-class Run(NamedTuple):
-    """Positions [start, end) that `requests`, and nobody else, share; read through `row`."""
+class SharedRun(NamedTuple):
+    """Positions [start, end) that `requests`, and no others, share; read through `row`."""
 
     row: int
     start: int
@@ -73,55 +25,8 @@ class Run(NamedTuple):
         return self.end - self.start
 
 
-@dataclass
-class TreePlan:
-    """Items (see `radixkv.kernels.gpu.attend`) of both kinds, and where their results go.
-
-    runs: (n, 4) int32, each (row, start, end, requests). starts: (requests + 1,) int32, of the
-    partial results of each request. growing: the narrow item at the end of each row, or NO_ITEM
-    where that is shared. unique, total: distinct slots, and slots that all requests see together.
-    """
-
-    wide: Int32Array
-    narrow: Int32Array
-    members: Int32Array
-    starts: Int32Array
-    runs: Int32Array
-    growing: Int32Array
-    advances: int = field(default=0, compare=False)
-
-    @property
-    def unique(self) -> int:
-        return int((self.runs[:, 2] - self.runs[:, 1]).sum()) + self.advances * len(self.growing)
-
-    @property
-    def total(self) -> int:
-        lengths = (self.runs[:, 2] - self.runs[:, 1]).astype(np.int64)
-        return int(lengths @ self.runs[:, 3]) + self.advances * len(self.growing)
-
-    def advance(self) -> bool:
-        """Every row has one slot more; False, and nothing changed, where that takes a new plan."""
-        if self.advances == MAX_ADVANCES or (self.growing == NO_ITEM).any():
-            return False
-        self.narrow[self.growing, 2] += 1
-        self.narrow[self.growing, 5] += 1
-        self.advances += 1
-        return True
-
-
-def plan_rows(rows: Sequence[Int32Array], shape: Shape) -> TreePlan:
-    """`plan_tree` by the native planner where it is built."""
-    if _native is None:
-        return plan_tree(rows, shape)
-    wide, narrow, members, starts, runs, growing = _native(rows, shape.options)
-    return TreePlan(wide, narrow, members, starts, runs, growing)
-
-
 def plan_tree(rows: Sequence[Int32Array], shape: Shape) -> TreePlan:
-    """The plan of a decode batch, in Python; the native planner gives the same, faster.
-
-    rows: one (context length,) int32 array a request, the new token's slot at its end.
-    """
+    """See `Planner`; the native planner makes the same plan, faster."""
     runs = [*find_runs(rows, shape.share)]
     per_request = [0] * len(rows)
     wide: list[Item] = []
@@ -141,7 +46,7 @@ def plan_tree(rows: Sequence[Int32Array], shape: Shape) -> TreePlan:
     return _packed(rows, runs, wide, narrow, per_request)
 
 
-def find_runs(rows: Sequence[Int32Array], share: int) -> Iterator[Run]:
+def find_runs(rows: Sequence[Int32Array], share: int) -> Iterator[SharedRun]:
     """Every run that pays to be read once, parents first; each request's own run is among them."""
     todo = [([*range(len(rows))], 0, 0)]
     while todo:
@@ -149,11 +54,13 @@ def find_runs(rows: Sequence[Int32Array], share: int) -> Iterator[Run]:
         later = []
         for same in _by_slot(rows, group, at):
             if len(same) == 1 or at == len(rows[same[0]]):
-                yield from (Run(r, begin, len(rows[r]), [r]) for r in same if begin < len(rows[r]))
+                yield from (
+                    SharedRun(r, begin, len(rows[r]), [r]) for r in same if begin < len(rows[r])
+                )
                 continue
             end = min(_common(rows[same[0]], rows[other], at) for other in same[1:])
             if (end - begin) * (len(same) - 1) >= share * len(same):
-                yield Run(same[0], begin, end, same)
+                yield SharedRun(same[0], begin, end, same)
                 later.append((same, end, end))
             else:
                 later.append((same, end, begin))
@@ -181,11 +88,11 @@ def _common(one: Int32Array, other: Int32Array, low: int) -> int:
     return low
 
 
-def _is_wide(run: Run, shape: Shape) -> bool:
+def _is_wide(run: SharedRun, shape: Shape) -> bool:
     return len(run.requests) * shape.group > shape.narrow_rows
 
 
-def _tiles(run: Run, shape: Shape) -> Iterator[list[int]]:
+def _tiles(run: SharedRun, shape: Shape) -> Iterator[list[int]]:
     """The requests of a run in tiles of about the same size."""
     rows = shape.wide_rows if _is_wide(run, shape) else shape.narrow_rows
     n = -(-len(run.requests) // max(1, rows // shape.group))
@@ -198,15 +105,15 @@ def _rounded(length: int, chunk: int) -> int:
     return max(1, (2 * length + chunk) // (2 * chunk))
 
 
-def _pieces(run: Run, n: int) -> Iterator[tuple[int, int]]:
+def _pieces(run: SharedRun, n: int) -> Iterator[tuple[int, int]]:
     step = -(-run.length // n)
     step = -(-step // 32) * 32
     for start in range(run.start, run.end, step):
         yield start, min(start + step, run.end)
 
 
-def _wide_chunk(runs: list[Run], shape: Shape) -> int:
-    """The shortest pieces with which all blocks of the wide runs run at once, or in full turns.
+def _wide_chunk(runs: list[SharedRun], shape: Shape) -> int:
+    """The shortest pieces with which all blocks of the wide runs run at once, or in whole waves.
 
     Where the narrow runs are more work, they get half of the card for themselves. Tiles that fill
     half of a wide block are half the work.
@@ -229,40 +136,40 @@ def _wide_chunk(runs: list[Run], shape: Shape) -> int:
     return chunk
 
 
-def _halves(run: Run, shape: Shape) -> int:
+def _halves(run: SharedRun, shape: Shape) -> int:
     """Half tiles of rows that the run's tiles take, times its slots."""
     tiles = [*_tiles(run, shape)]
     is_half = 2 * len(tiles[0]) * shape.group <= shape.wide_rows
     return run.length * len(tiles) * (1 if is_half else 2)
 
 
-def _narrow_work(runs: list[Run], shape: Shape) -> int:
+def _narrow_work(runs: list[SharedRun], shape: Shape) -> int:
     narrow = (run for run in runs if not _is_wide(run, shape))
     return sum(run.length * len([*_tiles(run, shape)]) for run in narrow) * shape.kv_heads
 
 
-def _narrow_chunk(runs: list[Run], shape: Shape) -> int:
+def _narrow_chunk(runs: list[SharedRun], shape: Shape) -> int:
     even = -(-_narrow_work(runs, shape) // shape.narrow_blocks)
     return min(max(even, shape.shortest_narrow), shape.longest_narrow)
 
 
 def _packed(
     rows: Sequence[Int32Array],
-    runs: list[Run],
+    runs: list[SharedRun],
     wide: list[Item],
     narrow: list[Item],
     per_request: list[int],
 ) -> TreePlan:
     starts = np.concatenate([[0], np.cumsum(per_request)]).astype(np.int32)
-    members: list[tuple[int, int]] = []
+    q_indices: list[tuple[int, int]] = []
     growing = np.full(len(rows), NO_ITEM, np.int32)
 
     def items(kind: list[Item]) -> Int32Array:
         packed = []
         # The longest first, so that the last to start are the first to end.
         for row, start, end, parts in sorted(kind, key=lambda each: each[1] - each[2]):
-            packed.append((row, start, end, len(members), len(parts), end, 0, 0))
-            members.extend((request, int(starts[request]) + part) for request, part in parts)
+            packed.append((row, start, end, len(q_indices), len(parts), end, 0, 0))
+            q_indices.extend((request, int(starts[request]) + part) for request, part in parts)
         return np.array(packed, np.int32).reshape(-1, 8)
 
     wide_items, narrow_items = items(wide), items(narrow)
@@ -272,7 +179,7 @@ def _packed(
     return TreePlan(
         wide_items,
         narrow_items,
-        np.array(members, np.int32).reshape(-1, 2),
+        np.array(q_indices, np.int32).reshape(-1, 2),
         starts,
         np.array([(r.row, r.start, r.end, len(r.requests)) for r in runs], np.int32).reshape(-1, 4),
         growing,

@@ -1,13 +1,14 @@
-"""What a decode step costs flat and as a tree, so that the dearer is not taken.
+"""What a decode step costs flat and as a tree, so that the cheaper is taken.
 
-The figures are those of an H200; on another card of its kind they are off alike on both sides.
+The figures are those of an H200; on another card of its kind both estimates are off alike.
 """
 
 from dataclasses import dataclass
 
 import numpy as np
 
-from radixkv.attention.tree.planner import Int32Array, Shape, TreePlan
+from radixkv.attention.shared_prefix.plan import Shape, TreePlan
+from radixkv.memory.allocator import Int32Array
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Card:
     cache: float = 7.6e6
     wide: float = 4.8e8
     parts: float = 4.0e6
-    # Of the shorter of the two kinds, which run side by side, so much shows.
+    # Both kinds of items run side by side; this share of the shorter one shows.
     overlap: float = 0.35
 
 
