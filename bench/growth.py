@@ -141,7 +141,7 @@ def bytes_per_branch() -> float:
 
 
 def churn(rounds: int = 200, sequences: int = 2_000) -> dict[str, Any]:
-    """Resident memory while a full pool is refilled again and again, and what is left at the end."""
+    """Resident memory while a full pool is refilled many times, and what is left at the end."""
     before = resident()
     tree, slots = new_tree(core="native"), new_allocator(1_000_000)
     rng = np.random.default_rng(3)

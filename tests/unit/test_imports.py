@@ -58,9 +58,10 @@ TO_GO = [
 def rooms_used(path):
     """The rooms that a file imports from, the package itself as `radixkv`."""
     for module, name in imported(path, SOURCES[path]):
-        first, *below = [*module.split("."), name]
-        if first == PACKAGE:
-            yield below[0] if below[0] in ROOMS else PACKAGE
+        package, _, below = f"{module}.{name}".partition(".")
+        if package == PACKAGE:
+            room = below.partition(".")[0]
+            yield room if room in ROOMS else PACKAGE
 
 
 @pytest.mark.parametrize("path", SOURCES, ids=module_of)
