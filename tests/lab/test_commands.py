@@ -212,7 +212,7 @@ def test_a_bad_line_is_told_in_one_line(lab, log):
     )
     assert told.stdout == ""
     skipped = lab("replay", "--skip-bad", "--json")
-    assert "left out 1 bad lines, first line 4: prompt must be text" in skipped.stderr
+    assert "left out 1 bad lines, 5.7% of the text (1 x prompt must be text" in skipped.stderr
     assert answer(skipped)["log"]["skipped"] == 1
 
 
@@ -272,4 +272,4 @@ def test_an_empty_file(tmp_path):
     empty.touch()
     told = CliRunner().invoke(app, ["lab", "replay", str(empty), "--json"])
     assert told.exit_code == 2
-    assert "it has no line with any of hash_ids, messages, token_ids, prompt" in told.stderr
+    assert "it has no line with any of hash_ids, messages, input" in told.stderr

@@ -221,4 +221,5 @@ def test_an_output_that_is_full(log, tmp_path, options):
                 [sys.executable, "-m", "radixkv", "lab", *map(str, words), *options],
                 check=False, stdout=full, stderr=subprocess.PIPE, text=True,
             )  # fmt: skip
-        assert (told.returncode, told.stderr) == (1, "radixkv: No space left on device\n")
+        assert told.returncode == 1
+        assert told.stderr.endswith("radixkv: No space left on device\n")

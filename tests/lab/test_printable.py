@@ -52,7 +52,7 @@ def test_what_a_chat_template_says(log, tmp_path):
         ["lab", "replay", str(log), "--tokenizer", "bytes", "--chat-template", str(template)],
     )
     assert told.exit_code == 2
-    assert "the chat template says: ␛]0;owned␇" in told.stderr
+    assert "the chat template raised: ␛]0;owned␇" in told.stderr
     assert "\x1b" not in told.stderr
 
 

@@ -170,8 +170,14 @@ def test_chats_in_chatml_where_there_is_no_template(write):
 
 def test_chats_as_a_batch_file_has_them(write):
     tool = {"type": "function", "function": {"name": "look"}}
-    log = read_log(write({"custom_id": "1", "body": CHAT | {"tools": [tool]}}), BYTES)
-    assert text_of(log[0].token_ids).startswith('<|im_start|>system\n{"type": "function"')
+    path = write({"custom_id": "1", "body": CHAT | {"tools": [tool]}})
+    assert text_of(read_log(path, BYTES)[0].token_ids).startswith(
+        '<|im_start|>system\n{"description": null, "name": "look"'
+    )
+    as_vllm = Reading(tokenizer="bytes", engine="vllm")
+    assert text_of(read_log(path, as_vllm)[0].token_ids).startswith(
+        '<|im_start|>system\n{"type": "function"'
+    )
 
 
 def test_the_chat_template_beside_the_tokenizer(write, tmp_path):
@@ -264,16 +270,16 @@ def test_packed_data_that_is_damaged(write, pack):
 BAD = [
     (b'{"prompt": "a', "", "it is not a JSON object"),
     (b"[1]", "", "it must be a JSON object; got a list"),
-    (b'{"prompt": "\xff"}', "", "it is not a JSON object"),
+    (b'{"prompt": "\xff"}', "", "it is not in UTF-8; --encoding names another"),
     (b"[" * 100_000, "", "it is not a JSON object"),
     ({"prompt": ""}, "prompt", "prompt must be text that is not empty; got ''"),
-    ({"text": "a"}, "prompt", "prompt must be text.*; it is missing"),
+    ({"question": "a"}, "prompt", "prompt must be text.*; it is missing"),
     ({"prompt": 7}, "prompt", "prompt must be text.*; got 7"),
     ({"prompt": "\ud800"}, "prompt", "half a surrogate pair at 0"),
-    ({"prompt": "a", "outputs": [3]}, "outputs", r"outputs must be a list of text; got \[3\]"),
-    ({"prompt": "a", "ts": "soon"}, "ts", "ts must be seconds.*; got 'soon'"),
-    ({"prompt": "a", "ts": float("nan")}, "ts", "ts must be seconds.*; got nan"),
-    (b'{"prompt": "a", "ts": 1' + b"0" * 400 + b"}", "ts", "ts must be seconds.*; got 1000*"),
+    ({"prompt": "a", "outputs": [None]}, "outputs", r"outputs must be a list of text; got \[N"),
+    ({"prompt": "a", "ts": "soon"}, "ts", "ts must be a number.*; got 'soon'"),
+    ({"prompt": "a", "ts": float("nan")}, "ts", "ts must be a number.*; got nan"),
+    (b'{"prompt": "a", "ts": 1' + b"0" * 400 + b"}", "ts", "ts must be a number.*; got 1000*"),
     ({"prompt": "a", "session": []}, "session", r"session must be text or a number; got \[\]"),
 ]
 
@@ -303,12 +309,10 @@ BAD_OF_FORMATS = [
     ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids must be a list of ints; got '1'"),
     ("chat", CHAT, {"messages": []}, r"messages must be messages; got \[\]"),
     ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] must be .* with \"role\""),
-    ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-     r"messages\[0\].content\[0\] must be .* no other content"),
+    ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "hologram"}]}]},
+     r"messages\[0\].content\[0\].type must be one of text"),
     ("chat", CHAT, CHAT | {"choices": 3}, "choices must be a list of choices; got 3"),
-    ("chat", CHAT, CHAT | {"ts": 1e15}, "ts must be seconds since 1970, up to the year 9999"),
-    ("chat", CHAT, CHAT | {"ts": -1e15}, "ts must be seconds since 1970.*; got -10*"),
-    ("chat", CHAT, CHAT | {"created": 1e300}, "created must be seconds since 1970.*; got 1e.300"),
+    ("chat", CHAT, CHAT | {"created": 1e300}, "ts must be seconds since 1970, up to the year 9999"),
 ]  # fmt: skip
 
 
@@ -334,7 +338,10 @@ def test_one_line_in_a_hundred_is_broken(write):
     rows = [b"{broken" if at % 100 == 50 else row for at, row in enumerate(ROWS)]
     log = read_log(write(*rows), Reading(tokenizer="bytes", skip_bad=True))
     assert (len(log), log.about.skipped, len(log.about.first_bad)) == (2970, 30, 5)
-    assert "left out 30 bad lines, first line 51: it is not a JSON" in log.about.left_out()
+    assert (
+        "left out 30 bad lines, 0.1% of the text (30 x it is not a JSON object), first line 51"
+        in log.about.left_out()
+    )
 
 
 # ---- what is no log ----
@@ -348,8 +355,10 @@ def test_an_empty_file(write):
 
 
 def test_a_file_of_bad_lines_alone(write):
-    with pytest.raises(InvalidLogError, match=r"has no request \(2 bad lines\)"):
-        read_log(write(b"{", b"{"), Reading(format="text", tokenizer="bytes", skip_bad=True))
+    with pytest.raises(
+        InvalidLogError, match=r"has no request \(2 bad lines, first line 1: it is not"
+    ):
+        read_log(write(b"{x", b"{x"), Reading(format="text", tokenizer="bytes", skip_bad=True))
 
 
 def test_what_is_not_there(tmp_path):
@@ -360,7 +369,7 @@ def test_what_is_not_there(tmp_path):
 
 
 def test_a_log_of_something_else(write):
-    with pytest.raises(InvalidLogError, match="has none of hash_ids, messages, token_ids, prompt"):
+    with pytest.raises(InvalidLogError, match=r"has none of .*, messages, .* prompt"):
         read_log(write({"question": "a"}))
 
 
@@ -389,7 +398,7 @@ def test_a_chat_template_that_is_none(write, tmp_path):
     ("name", "content", "message"),
     [
         ("tokenizer_config.json", b"{broken", "must be a JSON object: Expecting"),
-        ("tokenizer_config.json", b"[1]", "must be a JSON object: it is a list"),
+        ("tokenizer_config.json", b"[1]", "must be a JSON object: got a list"),
         ("tokenizer_config.json", b"[" * 100_000, "must be a JSON object: .*recursion"),
         ("tokenizer_config.json", b"\xff", "'utf-8' codec can't decode"),
         ("chat_template.jinja", b"\xff", "'utf-8' codec can't decode"),

@@ -40,7 +40,7 @@ def lab_curve(
     if policy != "lru":
         check_sampled(page_size)
     chosen = finite_capacities(sizes) if sizes else None
-    _, requests = log.read()
+    _, requests = log.read_contents()
     paths = find_paths(requests, page_size=page_size, outputs=outputs)
     answer = {"policy": policy, "page_size": page_size, **_measure(paths, policy, chosen)}
     if as_json:

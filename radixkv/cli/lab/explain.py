@@ -32,7 +32,7 @@ def lab_explain(
     from radixkv.lab.report.misses import CAUSES, explain
 
     setting = cache.setting()
-    _, requests = log.read()
+    _, requests = log.read_contents()
     with bar("explaining", len(requests)) as progress:
         explained = explain(requests, setting, progress=progress)
     tokenizer = load_tokenizer(log.tokenizer) if log.tokenizer else None

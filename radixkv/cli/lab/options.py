@@ -9,9 +9,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import InvalidArgumentError, InvalidLogError
 
 if TYPE_CHECKING:
+    from radixkv.lab.logs.reading import Reading
     from radixkv.lab.logs.requests import RequestLog
     from radixkv.lab.logs.store import StoredLog
     from radixkv.lab.replay.prefill import ModelShape
@@ -21,9 +22,15 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class LogOptions:
-    """The file of a log and how it is read."""
+    """The files of a log and how they are read."""
 
-    file: Annotated[Path, typer.Argument(help="Request log; plain, xz, gz or zst.", metavar="FILE")]
+    files: Annotated[
+        list[str],
+        typer.Argument(
+            help="Request logs, plain or xz, gz, zst; also patterns, and - for standard input.",
+            metavar="FILE",
+        ),
+    ]
     tokenizer: Annotated[
         str | None,
         typer.Option(
@@ -52,26 +59,78 @@ class LogOptions:
     skip_bad: Annotated[
         bool, typer.Option("--skip-bad", help="Leave out bad lines and report how many there were.")
     ] = False
+    engine: Annotated[str, typer.Option(help="Whose way of preparing chats: sglang or vllm.")] = (
+        "sglang"
+    )
+    media_tokens: Annotated[
+        int, typer.Option(help="Tokens that a picture, a sound or a file counts as.")
+    ] = 1024
+    length: Annotated[
+        str | None, typer.Option(help="Column of prompt tokens, for logs of lengths.")
+    ] = None
+    output_length: Annotated[
+        str | None, typer.Option(help="Column of output tokens, for logs of lengths.")
+    ] = None
+    time_unit: Annotated[
+        str | None, typer.Option(help="Unit of times: s, ms, us or ns; by default as they look.")
+    ] = None
+    ignore_field: Annotated[
+        list[str] | None, typer.Option(help="Field whose text is no part of prompts; repeatable.")
+    ] = None
+    encoding: Annotated[
+        str | None, typer.Option(help="Encoding of the text, such as latin-1; by default UTF-8.")
+    ] = None
+
+    @property
+    def name(self) -> str:
+        """The files, for people."""
+        more = len(self.files) - 1
+        return Path(self.files[0]).name + (f" and {more} more" if more else "")
 
     def read(self) -> "tuple[StoredLog, RequestLog]":
-        """The log as it is, and in the order of `--order`; reports what was left out."""
-        from radixkv.lab.logs.reading import Reading, read_log
+        """The log as it is, and in the order of `--order`; reports how it was read."""
+        from radixkv.lab.logs.reading import read_log
         from radixkv.lab.logs.requests import in_order
 
-        how = Reading(
-            self.format,
-            self.tokenizer,
-            self.chat_template,
-            self.session,
-            self.namespace,
-            self.skip_bad,
-        )
-        size = self.file.stat().st_size if self.file.is_file() else 0
-        with bar(f"reading {self.file.name}", size) as progress:
-            log = read_log(self.file, how, progress=progress)
-        if left_out := log.about.left_out():
-            print(f"radixkv: {self.file}: {left_out}", file=sys.stderr)
+        size = sum(Path(each).stat().st_size for each in self.files if Path(each).is_file())
+        with bar(f"reading {self.name}", size) as progress:
+            log = read_log(self.files, self._reading(), progress=progress)
+        self._report(log)
         return log, in_order(log, self.order)
+
+    def read_contents(self) -> "tuple[StoredLog, RequestLog]":
+        """As `read`. Raises InvalidLogError for a log of lengths alone, which has no hit rates."""
+        log, ordered = self.read()
+        if not log.about.has_contents:
+            raise InvalidLogError(
+                f"{self.name} has lengths and no contents: hit rates cannot be measured; "
+                "`radixkv lab replay` gives its sizes, times and concurrency",
+                path=self.name,
+            )
+        return log, ordered
+
+    def _reading(self) -> "Reading":
+        from radixkv.lab.logs.reading import Reading
+
+        return Reading(
+            format=self.format,
+            tokenizer=self.tokenizer,
+            chat_template=self.chat_template,
+            session=self.session,
+            namespace=self.namespace,
+            skip_bad=self.skip_bad,
+            engine=self.engine,
+            media_tokens=self.media_tokens,
+            length=self.length,
+            output_length=self.output_length,
+            time_unit=self.time_unit,
+            ignored=tuple(self.ignore_field or ()),
+            encoding=self.encoding,
+        )
+
+    def _report(self, log: "StoredLog") -> None:
+        for note in filter(None, (log.about.how_read(len(log)), log.about.left_out())):
+            print(f"radixkv: {self.name}: {note}", file=sys.stderr)
 
 
 @dataclass(frozen=True, slots=True)

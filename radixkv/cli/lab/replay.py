@@ -1,7 +1,6 @@
 """`radixkv lab replay`: one log through one cache."""
 
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -43,7 +42,7 @@ def lab_replay(
     stored, requests = log.read()
     found = run(requests, setting)
     answer = summary.summary(found) | {
-        "log": {"file": str(log.file), "order": log.order, **asdict(stored.about)},
+        "log": {"file": log.name, "order": log.order, **asdict(stored.about)},
         "over_time": summary.over_time(requests, found),
         "by_session": summary.by_session(requests, found),
         "by_namespace": summary.by_namespace(found),
@@ -108,7 +107,7 @@ def _whole(answer: dict[str, Any]) -> Table:
         ("policy", setting["policy"]),
         ("keeps", capacity),
     ]
-    return pairs(escape(Path(log["file"]).name), rows)
+    return pairs(escape(log["file"]), rows)
 
 
 def _parts(title: str, parts: list[Any]) -> Table:

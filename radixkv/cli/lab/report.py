@@ -42,12 +42,12 @@ def lab_report(
     from radixkv.lab.report.page import render
     from radixkv.lab.report.study import study
 
-    if out.exists() and log.file.exists() and out.samefile(log.file):
+    if any(out.exists() and Path(each).exists() and out.samefile(each) for each in log.files):
         raise InvalidArgumentError(f"--out {out} is the log itself", path=str(out))
     setting, shape = cache.setting(), prefill.shape()
     chosen = _sizes(sizes) if sizes else None
     _check_writable(out)
-    stored, requests = log.read()
+    stored, requests = log.read_contents()
     with bar("replaying", 0) as progress:
         found = study(
             requests,
@@ -64,7 +64,7 @@ def lab_report(
     about = f"The log ({stored.about.format}) was read in {log.order} order"
     about += f"; {left_out}." if left_out else "."
     command = shlex.join(["radixkv", *sys.argv[1:]])
-    _write(out, render(found, name=log.file.name, about=about, command=command))
+    _write(out, render(found, name=log.name, about=about, command=command))
     if as_json:
         print_json({"report": str(out), **found.to_dict()})
     else:

@@ -86,7 +86,7 @@ def lab_sweep(
     from radixkv.lab.replay.sweep import sweep
 
     settings, queues, references = caches.settings(), caches.queues(), caches.references()
-    _, requests = log.read()
+    _, requests = log.read_contents()
     with bar("replaying", len(settings)) as progress:
         found = sweep(requests, settings, jobs=jobs, progress=progress)
     for answer, setting in zip(found, settings, strict=True):
@@ -97,9 +97,7 @@ def lab_sweep(
     if as_json:
         print_json(found)
     else:
-        title = (
-            f"hit rates of {escape(log.file.name)}, {log.order} order, {len(requests):,} requests"
-        )
+        title = f"hit rates of {escape(log.name)}, {log.order} order, {len(requests):,} requests"
         console().print(title, _table(found), sep="\n")
 
 

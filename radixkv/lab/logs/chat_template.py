@@ -1,147 +1,185 @@
-"""Chats as the text that a model reads, by its chat template."""
+"""Chats as the text that a model reads: prepared as engines do, rendered by transformers."""
 
 import json
-from collections.abc import Callable
+import re
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import FieldError, Row
+from radixkv.lab.logs import content, fields
+from radixkv.lab.logs.chats import Chat, Message
+from radixkv.lab.logs.fields import FieldError
 from radixkv.lab.logs.printable import on_one_line
 
-# Where the tokenizer brings no template: ChatML, tools as a system message.
-CHATML = """\
-{%- if tools %}<|im_start|>system
-{% for tool in tools %}{{ tool | tojson }}
-{% endfor %}<|im_end|>
-{% endif -%}
-{%- for message in messages %}<|im_start|>{{ message.role }}
-{% if message.content %}{{ message.content }}{% endif -%}
-{% for call in message.tool_calls or [] %}{{ call | tojson }}{% endfor %}<|im_end|>
-{% endfor %}<|im_start|>assistant{{ "\n" }}"""
+# Templates that write today's date get that of the request: a log reads the same every day.
+_DATE = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
+_DATE_NAME = "date_of_request_{}"
+_LOOPS_OVER_PARTS = re.compile(r"for\s+\w+\s+in\s+(message|msg|m)(\.content|\[['\"]content['\"]\])")
+_MEDIA = ("image", "audio", "video", "vision")
 
 
-def renderer(template: str) -> Callable[[Row], str]:
-    """Turns a row with messages and tools into its prompt; raises FieldError where it cannot.
+@dataclass(frozen=True, slots=True)
+class Preparation:
+    """How an engine prepares a request for the template.
 
-    Raises InvalidArgumentError for a template that cannot be compiled.
+    wraps_tools: a tool is {"type": "function", "function": {...}}, else the function alone.
+    separator: between text parts, where the template takes text alone.
     """
-    compiled = _compile(template)
 
-    def render(chat: Row) -> str:
-        messages = [_message(at, each) for at, each in enumerate(_list_of(chat, "messages"))]
-        # Templates that write today's date get the request's, so that a log reads the same always.
-        moment = _moment(chat)
+    wraps_tools: bool
+    separator: str
+
+
+PREPARATIONS = {
+    "sglang": Preparation(wraps_tools=False, separator=" "),
+    "vllm": Preparation(wraps_tools=True, separator="\n"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatTemplate:
+    """A template and what it receives beside the chat.
+
+    tool_template: takes the place of `source` for chats with tools; None: `source` does both.
+    special_tokens: such as {"bos_token": "<s>"}. origin: where it comes from, for people.
+    """
+
+    source: str
+    tool_template: str | None
+    special_tokens: dict[str, str]
+    preparation: Preparation
+    origin: str
+
+    def prompt(self, chat: Chat) -> str:
+        """The text of a request, up to where the answer begins. Raises FieldError."""
+        return self._render(chat, chat.messages, asks=True)
+
+    def answer(self, chat: Chat, message: Message) -> str:
+        """What an answer adds to its prompt, as the next prompt will show it. Raises FieldError."""
+        asked = self.prompt(chat)
+        whole = self._render(chat, [*chat.messages, message], asks=False)
+        if whole.startswith(asked):
+            return whole[len(asked) :].rstrip("\n")
+        # Such as templates that open a thought in the prompt and leave it out of history.
+        return content.as_text(content.parts_of("answer", message.get("content")), "")
+
+    def _render(self, chat: Chat, messages: list[Message], *, asks: bool) -> str:
+        source = self.tool_template if chat.tools and self.tool_template else self.source
+        prepared = [self._message(at, each, source) for at, each in enumerate(messages)]
+        plain, dates = _with_dates(source, chat.ts)
+        options = {**self.special_tokens, **chat.options, **dates, "add_generation_prompt": asks}
         try:
-            text: str = compiled.render(
-                messages=messages,
-                tools=chat.get("tools"),
-                add_generation_prompt=True,
-                strftime_now=moment.strftime,
-                bos_token="",
-                eos_token="",
-            )
+            return _rendered(plain, prepared, self._tools(chat.tools), options)
+        except BackendUnavailableError:
+            raise
         except Exception as error:  # a template may raise anything
-            problem = f"messages: the chat template says: {on_one_line(str(error))}"
+            wrapped = [each if "function" in each else {"function": each}
+                       for each in self._tools(chat.tools) or []]  # fmt: skip
+            return self._second_try(plain, prepared, wrapped, options, error)
+
+    def _second_try(
+        self, plain: str, prepared: Any, tools: Any, options: dict[str, Any], first: Exception
+    ) -> str:
+        """As SGLang does: some templates, such as Mistral's, want tools with their wrapper."""
+        try:
+            return _rendered(plain, prepared, tools or None, options)
+        except Exception:  # the same
+            problem = f"messages: the chat template raised: {on_one_line(str(first))}"
             raise FieldError("messages", problem) from None
-        return text
 
-    return render
+    def _tools(self, tools: list[dict[str, Any]]) -> list[dict[str, Any]] | None:
+        if not tools:
+            return None
+        functions = [each.get("function", each) for each in tools]
+        if self.preparation.wraps_tools:
+            return [{"type": "function", "function": each} for each in functions]
+        return [_as_sglang_has_it(each) for each in functions]
+
+    def _message(self, at: int, message: Message, source: str) -> Message:
+        where = f"messages[{at}]"
+        parts = content.parts_of(f"{where}.content", message.get("content"))
+        if isinstance(parts, list) and not takes_parts(source):
+            parts = content.as_text(parts, self.preparation.separator)
+        prepared = {name: value for name, value in message.items() if value is not None}
+        prepared["content"] = parts
+        if calls := message.get("tool_calls"):
+            prepared["tool_calls"] = _calls(f"{where}.tool_calls", calls)
+        return prepared
 
 
-def find_template(tokenizer: str | Path | None) -> str | None:
-    """The chat template beside a tokenizer file, or None. Raises InvalidArgumentError."""
-    if tokenizer is None:
-        return None
-    path = Path(tokenizer)
-    folder = path if path.is_dir() else path.parent
-    alone, config = folder / "chat_template.jinja", folder / "tokenizer_config.json"
-    if alone.is_file():
-        return read_template(alone)
-    found = _config(config).get("chat_template") if config.is_file() else None
-    return found if isinstance(found, str) else None
+def takes_parts(source: str) -> bool:
+    """Whether a template takes content as a list of parts, not as text alone."""
+    return any(word in source for word in _MEDIA) or bool(_LOOPS_OVER_PARTS.search(source))
 
 
-def read_template(path: Path) -> str:
-    """The text of a file. Raises InvalidArgumentError."""
+def _as_sglang_has_it(function: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a function in the order in which its server dumps them."""
+    known = {"description": None, "name": None, "parameters": None, "strict": False}
+    return {name: function.get(name, default) for name, default in known.items()}
+
+
+def _calls(where: str, calls: Any) -> list[Any]:
+    """Tool calls with their arguments as an object; logs have them as JSON in a string."""
+    if not isinstance(calls, list):
+        fields.wrong(where, calls, "a list of tool calls")
+    return [_call(f"{where}[{at}]", each) for at, each in enumerate(calls)]
+
+
+def _call(where: str, call: Any) -> dict[str, Any]:
+    function = call.get("function") if isinstance(call, dict) else None
+    if not isinstance(function, dict):
+        fields.wrong(where, call, 'an object with a "function"')
+    arguments = function.get("arguments")
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments or "{}")
+        except (ValueError, RecursionError):
+            fields.wrong(f"{where}.function.arguments", arguments, "JSON")
+    return {**call, "function": {**function, "arguments": arguments}}
+
+
+def _with_dates(source: str, ts: float | None) -> tuple[str, dict[str, str]]:
+    """The template with a variable in place of each date, and the values of these."""
+    moment = _moment(ts)
+    dates = {"date_string": moment.strftime("%d %b %Y")}
+
+    def name_of(found: re.Match[str]) -> str:
+        name = _DATE_NAME.format(len(dates))
+        dates[name] = moment.strftime(found[2])
+        return name
+
+    return _DATE.sub(name_of, source), dates
+
+
+def _moment(ts: float | None) -> datetime:
     try:
-        return path.read_text("utf-8")
-    except (OSError, ValueError) as error:
-        raise InvalidArgumentError(f"chat template {path}: {error}", path=str(path)) from error
+        return datetime.fromtimestamp(ts or 0, UTC)
+    except (ValueError, OverflowError, OSError):
+        fields.wrong("ts", ts, "seconds since 1970, up to the year 9999")
 
 
-def _config(path: Path) -> dict[str, Any]:
+def check_template(source: str) -> None:
+    """Raises InvalidArgumentError for a template that cannot be compiled."""
+    from jinja2 import TemplateError, TemplateSyntaxError
+
     try:
-        found = json.loads(path.read_text("utf-8"))
-        problem = f"it is a {type(found).__name__}"
-    except (OSError, ValueError, RecursionError) as error:
-        found, problem = None, str(error)
-    if not isinstance(found, dict):
-        raise InvalidArgumentError(f"{path} must be a JSON object: {problem}", path=str(path))
-    return found
+        _rendered(source, [{"role": "user", "content": ""}], None, {})
+    except TemplateSyntaxError as error:
+        raise InvalidArgumentError(f"the chat template cannot be compiled: {error}") from error
+    except (TemplateError, TypeError, ValueError, LookupError, AttributeError):
+        return  # it wants another chat
 
 
-def _compile(template: str) -> Any:
+def _rendered(source: str, messages: Any, tools: Any, options: dict[str, Any]) -> str:
     try:
-        from jinja2 import TemplateError
-        from jinja2.ext import loopcontrols
-        from jinja2.sandbox import ImmutableSandboxedEnvironment
+        from transformers.utils.chat_template_utils import render_jinja_template
     except ImportError:
         raise BackendUnavailableError(
-            "chat logs need jinja2: pip install 'radixkv[lab]'", package="jinja2"
+            "chat logs need transformers: pip install 'radixkv[lab]'", package="transformers"
         ) from None
-    environment = ImmutableSandboxedEnvironment(
-        trim_blocks=True, lstrip_blocks=True, extensions=[loopcontrols]
-    )
-    environment.globals["raise_exception"] = _raise
-    environment.filters["tojson"] = _to_json
-    try:
-        return environment.from_string(template)
-    except TemplateError as error:
-        raise InvalidArgumentError(f"the chat template cannot be compiled: {error}") from error
-
-
-def _to_json(value: Any, indent: int | None = None) -> str:
-    return json.dumps(value, ensure_ascii=False, indent=indent)
-
-
-def _raise(message: str) -> None:
-    raise ValueError(message)
-
-
-def _moment(row: Row) -> datetime:
-    path = fields.first_of(row, "ts", "timestamp", "created", "created_at")
-    try:
-        return datetime.fromtimestamp(fields.seconds(row, path) or 0, UTC)
-    except (ValueError, OverflowError, OSError):
-        value = fields.find(row, path or "")
-        fields.wrong(path or "", value, "seconds since 1970, up to the year 9999")
-
-
-def _list_of(chat: Row, name: str) -> list[Any]:
-    found = chat.get(name)
-    return found if isinstance(found, list) and found else fields.wrong(name, found, "messages")
-
-
-def _message(at: int, message: Any) -> dict[str, Any]:
-    where = f"messages[{at}]"
-    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
-        fields.wrong(where, message, 'an object with "role" and "content"')
-    return {**message, "content": _content(f"{where}.content", message.get("content"))}
-
-
-def _content(where: str, content: Any) -> str | None:
-    if isinstance(content, list):
-        return "".join(_part(f"{where}[{at}]", part) for at, part in enumerate(content))
-    if content is not None and not isinstance(content, str):
-        fields.wrong(where, content, "text or a list of parts")
-    return content
-
-
-def _part(where: str, part: Any) -> str:
-    text = part.get("text") if isinstance(part, dict) else None
-    if not isinstance(text, str):
-        fields.wrong(where, part, "a part with text; the lab reads no other content")
+    options = {"tools": tools, "add_generation_prompt": True, **options}
+    # Its annotation says str; it returns the texts and the places of answers in them.
+    found: Any = render_jinja_template([messages], chat_template=source, **options)
+    text: str = found[0][0]
     return text

@@ -1,29 +1,35 @@
 """One request as a line of a log has it, before its text is tokenized."""
 
+from collections.abc import Hashable
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import TypeAlias
 
+from radixkv.lab.logs.chats import Chat
 from radixkv.tree.tokens import Int32Array
 
 
-class BlockTokens(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class BlockTokens:
     """Tokens known by their blocks: each of `values` stands for a block, `length` tokens in all.
 
-    values: ints of any size, equal where the tokens are equal; empty: unlike all other tokens.
+    values: equal where the tokens are equal; empty: unlike all other tokens.
     """
 
-    values: list[int]
+    values: list[Hashable]
     length: int
 
 
-Prompt: TypeAlias = str | Int32Array | BlockTokens
+# In a tuple, texts and media in turn; each text is tokenized alone, as engines do around media.
+Prompt: TypeAlias = str | Int32Array | BlockTokens | tuple[str | Int32Array, ...]
 
 
 @dataclass(slots=True)
 class Record:
     """One request of a log.
 
-    ts: seconds. line: its number in the file, from 1.
+    ts: seconds. media: pictures, sounds and files in the prompt. starts: whether the tokenizer's
+    start token comes before the prompt, as before text that no template wrote. chat: what the
+    prompt was rendered from.
     """
 
     prompt: Prompt
@@ -31,7 +37,9 @@ class Record:
     session: str | None = None
     ts: float | None = None
     namespace: str | None = None
-    line: int = 0
+    media: int = 0
+    starts: bool = False
+    chat: Chat | None = None
 
     @property
     def parts(self) -> list[Prompt]:

@@ -1,8 +1,9 @@
 """Tokenized logs on disk: read where they lie, so that memory holds what is looked at.
 
-A log is a folder of `values.i32`, the tokens of all segments one after another, `index.npz`, which
-says where they begin, and `about.json`. A segment is a prompt or an output; each of its values
-stands for `block_size` tokens, but for the last, which ends with the segment.
+A log is a folder of `values.i32`, the tokens of all segments, `index.npz`, which says where they
+lie, and `about.json`. A segment is a prompt or an output; each of its values stands for
+`block_size` tokens, but for the last, which ends with the segment. The segments of a request are
+next to each other in the index, and anywhere in the values: an output may come to be known late.
 
     request        0                          1
     segment        0 prompt   1 output        2 prompt ...
@@ -13,7 +14,7 @@ import json
 from array import array
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from zipfile import BadZipFile
 
@@ -26,7 +27,6 @@ from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.tree import DEFAULT, Namespace
 from radixkv.tree.tokens import Int32Array
 
-_COLUMNS = ("sessions", "turns", "namespaces", "first_segment", "lengths", "ends")
 _DAMAGES = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, BadZipFile)
 
 
@@ -35,26 +35,62 @@ class About:
     """What is known of a log beside its requests.
 
     block_size: tokens that a value stands for. pads_last_block: whether the last block of a prompt
-    takes the room of a whole one, as in a cache of blocks.
-    skipped: bad lines that were left out; first_bad: what was wrong with the first few. is_cut:
-    whether the file ended early.
+    takes the room of a whole one, as in a cache of blocks. has_contents: whether prompts can be
+    compared.
+    template: where the chat template comes from; empty where there are no chats. media: pictures,
+    sounds and files, each of `media_tokens` tokens.
+    answered, answered_by_next: requests whose answer stands with them, and in a later request.
+    skipped: bad lines that were left out; skipped_share: their part of the text, 0 to 1; reasons:
+    how many for which reason; first_bad: what was wrong with the first few. is_cut: whether the
+    file ended early.
     """
 
     format: str
     block_size: int = 1
     pads_last_block: bool = False
+    has_contents: bool = True
+    template: str = ""
+    media: int = 0
+    media_tokens: int = 0
+    answered: int = 0
+    answered_by_next: int = 0
     skipped: int = 0
+    skipped_share: float = 0.0
+    reasons: dict[str, int] = field(default_factory=dict)
     first_bad: tuple[str, ...] = ()
     is_cut: bool = False
 
     def left_out(self) -> str:
         """What is not in the log that was in the file; empty if all is."""
-        bad = (
-            f"left out {self.skipped:,} bad lines, first {self.first_bad[0]}"
-            if self.skipped
-            else ""
-        )
+        bad = ""
+        if self.skipped:
+            counted = ", ".join(f"{count:,} x {each}" for each, count in self.reasons.items())
+            bad = (
+                f"left out {self.skipped:,} bad lines, {self.skipped_share:.1%} of the text "
+                f"({counted}), first {self.first_bad[0]}"
+            )
         return "; ".join(filter(None, [bad, "the file is cut" if self.is_cut else ""]))
+
+    def how_read(self, requests: int) -> str:
+        """The format, the template, and what stands for what, in words."""
+        parts = [f"read as {self.format}"]
+        if self.template:
+            parts.append(f"template: {self.template}")
+        if self.media:
+            parts.append(
+                f"{self.media:,} pictures, sounds and files counted as {self.media_tokens:,} "
+                "tokens each"
+            )
+        if self.has_contents:
+            parts.append(self._answers(requests))
+        return "; ".join(parts)
+
+    def _answers(self, requests: int) -> str:
+        known = self.answered + self.answered_by_next
+        later = f", {self.answered_by_next:,} of them from later requests"
+        return f"{known:,} of {requests:,} requests have answers" + later * bool(
+            self.answered_by_next
+        )
 
 
 class StoredLog(RequestLog):
@@ -70,7 +106,7 @@ class StoredLog(RequestLog):
             self.sessions, self.turns = index["sessions"], index["turns"]
             self.times, self._namespaces = index["times"], index["namespaces"]
             self._first_segment, self._lengths = index["first_segment"], index["lengths"]
-            self._ends = index["ends"]
+            self._starts, self._ends = index["starts"], index["ends"]
         self._check_sizes()
         self.lengths = self._lengths[self._first_segment[:-1]]
         self.output_lengths = self._first_outputs()
@@ -106,8 +142,7 @@ class StoredLog(RequestLog):
         return np.repeat(values, min(self.about.block_size, length))[:length]
 
     def _values_of(self, segment: int) -> Int32Array:
-        start = int(self._ends[segment - 1]) if segment else 0
-        return self._values[start : int(self._ends[segment])]
+        return self._values[int(self._starts[segment]) : int(self._ends[segment])]
 
     def _first_outputs(self) -> NDArray[np.int64]:
         first, ends = self._first_segment[:-1] + 1, self._first_segment[1:]
@@ -121,13 +156,18 @@ class StoredLog(RequestLog):
             *map(len, (self.sessions, self.turns, self.times, self._namespaces)),
             num_requests,
         }
-        if len(sizes) > 1 or {len(self._lengths), len(self._ends)} != {num_segments}:
+        if len(sizes) > 1 or {*map(len, (self._lengths, self._starts, self._ends))} != {
+            num_segments
+        }:
             raise ValueError("the arrays of index.npz must be equally long")
         if self.sessions.max(initial=0) >= len(self.session_names):
             raise ValueError("about.json has too few sessions")
         if self._namespaces.max(initial=0) >= len(self.namespaces):
             raise ValueError("about.json has too few namespaces")
-        size, expected = (self.folder / "values.i32").stat().st_size, 4 * int(self._ends[-1])
+        size, expected = (
+            (self.folder / "values.i32").stat().st_size,
+            4 * int(self._ends.max(initial=0)),
+        )
         if size != expected:
             raise ValueError(f"values.i32 has {size:,} bytes of {expected:,}")
 
@@ -154,8 +194,8 @@ class Writer:
         self._namespaces: dict[str, int] = {}
         self._turn_counts = array("q")
         self._times = array("d")
-        self._columns = {name: array("q") for name in _COLUMNS}
-        self._columns["first_segment"].append(0)
+        self._of_requests = {name: array("q") for name in ("sessions", "turns", "namespaces")}
+        self._of_segments = {name: array("q") for name in ("request", "lengths", "ends")}
 
     def __len__(self) -> int:
         return len(self._times)
@@ -169,14 +209,9 @@ class Writer:
         namespace: str | None,
     ) -> None:
         """One request: values and length of its prompt, then of its outputs."""
-        columns = self._columns
         for values, length in segments:
-            self._values.write(np.ascontiguousarray(values, "<i4").tobytes())
-            self._num_values += len(values)
-            columns["ends"].append(self._num_values)
-            columns["lengths"].append(length)
-        columns["first_segment"].append(len(columns["ends"]))
-        number = self._session(session)
+            self._append(len(self), values, length)
+        columns, number = self._of_requests, self._session(session)
         columns["sessions"].append(number)
         columns["turns"].append(self._turn_counts[number])
         self._turn_counts[number] += 1
@@ -187,11 +222,36 @@ class Writer:
             0 if namespace is None else known.setdefault(namespace, len(known) + 1)
         )
 
+    def add_output(self, request: int, values: Int32Array, length: int) -> None:
+        """One more output of an earlier request."""
+        assert 0 <= request < len(self)
+        self._append(request, values, length)
+
+    def _append(self, request: int, values: Int32Array, length: int) -> None:
+        self._values.write(np.ascontiguousarray(values, "<i4").tobytes())
+        self._num_values += len(values)
+        for name, value in (("request", request), ("lengths", length), ("ends", self._num_values)):
+            self._of_segments[name].append(value)
+
+    def _segments(self) -> dict[str, NDArray[np.int64]]:
+        """The index of all segments, those of a request next to each other."""
+        request, lengths, ends = (np.array(each, np.int64) for each in self._of_segments.values())
+        starts = np.concatenate([[0], ends[:-1]]) if len(ends) else ends
+        order = np.argsort(request, kind="stable")
+        counts = np.bincount(request, minlength=len(self))
+        return {
+            "first_segment": np.concatenate([[0], np.cumsum(counts)]),
+            "lengths": lengths[order],
+            "starts": starts[order],
+            "ends": ends[order],
+        }
+
     def finish(self, about: About) -> StoredLog:
         """All are there."""
         sync(self._values)
         self._values.close()
-        arrays = {name: np.array(column) for name, column in self._columns.items()}
+        arrays = {name: np.array(column) for name, column in self._of_requests.items()}
+        arrays |= self._segments()
         with (self._partial.path / "index.npz").open("wb") as file:
             np.savez(file, allow_pickle=False, times=self._times, **arrays)
             sync(file)

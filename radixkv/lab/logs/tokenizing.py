@@ -16,8 +16,8 @@ class Tokenizer(Protocol):
 
     source: bytes  # what makes it this one and no other
 
-    def encode(self, texts: Sequence[str]) -> list[Int32Array]:
-        """The token ids of each text, nothing added."""
+    def encode(self, texts: Sequence[str], *, starts: bool = False) -> list[Int32Array]:
+        """The token ids of each text; starts: with what the tokenizer adds around a text."""
 
     def decode(self, token_ids: Int32Array) -> str:
         """The text of some tokens, special ones included."""
@@ -28,7 +28,7 @@ class ByteTokenizer:
 
     source = b"bytes"
 
-    def encode(self, texts: Sequence[str]) -> list[Int32Array]:
+    def encode(self, texts: Sequence[str], *, starts: bool = False) -> list[Int32Array]:
         return [np.frombuffer(text.encode(), np.uint8).astype(np.int32) for text in texts]
 
     def decode(self, token_ids: Int32Array) -> str:
@@ -44,8 +44,8 @@ class FileTokenizer:
     def __init__(self, source: bytes, encoder: Any) -> None:
         self.source, self._encoder = source, encoder
 
-    def encode(self, texts: Sequence[str]) -> list[Int32Array]:
-        encoded = self._encoder.encode_batch_fast([*texts], add_special_tokens=False)
+    def encode(self, texts: Sequence[str], *, starts: bool = False) -> list[Int32Array]:
+        encoded = self._encoder.encode_batch_fast([*texts], add_special_tokens=starts)
         return [np.array(each.ids, np.int32) for each in encoded]
 
     def decode(self, token_ids: Int32Array) -> str:

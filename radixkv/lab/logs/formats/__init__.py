@@ -2,16 +2,31 @@
 
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.fields import Row
-from radixkv.lab.logs.formats import blocks, chat, ids, lengths, sized_blocks, text
+from radixkv.lab.logs.formats import (
+    anthropic,
+    blocks,
+    chained_blocks,
+    chat,
+    dialogues,
+    ids,
+    lengths,
+    responses,
+    sized_blocks,
+    text,
+)
 from radixkv.lab.logs.formats.contract import LogFormat
 
-# The first that recognizes a row is the format of its log.
+# The first that recognizes one of a log's first rows is the format of the log.
 FORMATS: dict[str, LogFormat] = {
     each.name: each
     for each in (
         sized_blocks.FORMAT,
+        chained_blocks.FORMAT,
         blocks.FORMAT,
+        anthropic.FORMAT,
         chat.FORMAT,
+        responses.FORMAT,
+        dialogues.FORMAT,
         ids.FORMAT,
         text.FORMAT,
         lengths.FORMAT,
@@ -28,6 +43,6 @@ def format_named(name: str) -> LogFormat:
     return FORMATS[name]
 
 
-def format_of(row: Row) -> LogFormat | None:
-    """The format of a log with this row; None if no format recognizes it."""
-    return next((each for each in FORMATS.values() if each.recognizes(row)), None)
+def format_of(rows: list[Row]) -> LogFormat | None:
+    """The format of a log with these rows; None if no format recognizes any."""
+    return next((each for each in FORMATS.values() if any(map(each.recognizes, rows))), None)

@@ -1,49 +1,72 @@
-"""Chats, rendered by a chat template: {"messages": [...], "tools": [...], "response": {...}}.
+"""Chat completions: {"messages": [...], "tools": [...], "response": {...}}, by a chat template.
 
-The messages may also be inside "body" or "request", as batch files and proxies write them.
+Alone or in the envelope of a gateway, a proxy or a batch file.
 """
 
+from collections.abc import Iterator
+from typing import Any
+
 from radixkv.lab.logs import fields
+from radixkv.lab.logs.answers import answers_of, message_of
+from radixkv.lab.logs.chats import Chat, Message
+from radixkv.lab.logs.envelope import request_of
 from radixkv.lab.logs.fields import Row
-from radixkv.lab.logs.formats.contract import LogFormat, Parse, Render
+from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
+from radixkv.lab.logs.labels import time_of
 from radixkv.lab.logs.records import Record
+from radixkv.lab.logs.unknown_text import refuse_unknown_text
 
-_MESSAGES = ("messages", "body.messages", "request.messages")
-_CHOICES = ("choices", "response.choices", "response.body.choices")
-
-
-def recognizes(row: Row) -> bool:
-    return fields.first_of(row, *_MESSAGES) is not None
+_KNOWN = ("messages", "tools", "functions", "chat_template_kwargs", "documents")
 
 
-def parser(render: Render) -> Parse:
-    return lambda row: Record(render(chat_of(row)), [*_answers(row)])
+def is_request(row: Row) -> bool:
+    return row.get("messages") is not None
 
 
-def chat_of(row: Row) -> Row:
-    """The row with the messages and tools of its chat at the top. Raises FieldError."""
-    path = fields.first_of(row, *_MESSAGES)
-    if path is None:
-        fields.wrong("messages", None, "a list of messages")
-    parent = path.rpartition(".")[0]
-    return {**row, **fields.find(row, parent)} if parent else row
+def parser(context: Context) -> Parse:
+    def parse(row: Row) -> Iterator[Record]:
+        request = request_of(row, is_request) or row
+        refuse_unknown_text(request, _KNOWN, context.ignored)
+        chat = chat_of(request, time_of(row, context.time_unit))
+        yield context.chats.record(chat, answers_of(row))
+
+    return parse
 
 
-def _answers(row: Row) -> list[str]:
-    if fields.first_of(row, "outputs"):
-        return fields.texts(row, "outputs")
-    choices = fields.first_of(row, *_CHOICES)
-    found = fields.find(row, choices) if choices else []
-    if not isinstance(found, list):
-        fields.wrong(choices or "choices", found, "a list of choices")
-    contents = (fields.find(choice, "message.content") for choice in found)
-    return [content for content in contents if isinstance(content, str) and content]
+def chat_of(request: Row, ts: float | None) -> Chat:
+    """The chat of a request. Raises FieldError."""
+    messages = [_message(at, each) for at, each in enumerate(_listed(request, "messages"))]
+    tools = [] if request.get("tool_choice") == "none" else tools_of(request)
+    options = request.get("chat_template_kwargs") or {}
+    if documents := request.get("documents"):
+        options = {**options, "documents": documents}
+    return Chat(messages, tools, options, ts)
+
+
+def tools_of(request: Row) -> list[dict[str, Any]]:
+    """Tools, also as the functions of old. Raises FieldError."""
+    name = "tools" if request.get("tools") else "functions"
+    tools = request.get(name) or []
+    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
+        fields.wrong(name, tools, "a list of objects")
+    return tools
+
+
+def _message(at: int, message: Any) -> Message:
+    if not isinstance(message, dict) or not isinstance(message.get("role"), str):
+        fields.wrong(f"messages[{at}]", message, 'an object with "role" and "content"')
+    return message_of(message)
+
+
+def _listed(request: Row, name: str) -> list[Any]:
+    found = request.get(name)
+    return found if isinstance(found, list) and found else fields.wrong(name, found, "messages")
 
 
 FORMAT = LogFormat(
     name="chat",
     fields=("messages",),
-    recognizes=recognizes,
+    recognizes=lambda row: request_of(row, is_request) is not None,
     parser=parser,
     is_text=True,
 )
