@@ -24,11 +24,12 @@ from bench.alternatives import ALTERNATIVES
 from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv import PrefixCache, new_tree
-from radixkv.lab.clairvoyant import clairvoyant_hit_rate
-from radixkv.lab.curve import lru_curve
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.replay.curve import lru_curve
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 Row: TypeAlias = dict[str, Any]
 ORDERS = ("file", "interleave-16")

@@ -14,11 +14,12 @@ from rich.table import Table
 
 from bench.report import RESULTS, save
 from bench.traces import find_traces, read
-from radixkv.lab.admission import ADMISSIONS
-from radixkv.lab.clairvoyant import clairvoyant_hit_rate
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.scheduling import SCHEDULINGS
+from radixkv.lab.replay.setting import Setting
 
 ORDER = "interleave-16"
 CASES = (
@@ -43,7 +44,7 @@ class Row:
 def measure(traces: Path, trace: str, capacity: int) -> Row:
     log = in_order(read(traces, trace), ORDER)
     paths = find_paths(log)
-    longest_match = Setting(capacity=capacity, admission=ADMISSIONS["longest-match"])
+    longest_match = Setting(capacity=capacity, scheduling=SCHEDULINGS["longest-match"])
     return Row(
         trace,
         capacity,

@@ -26,8 +26,9 @@ from rich.table import Table
 from bench.fleet_simulation import Case, Simulation, load
 from bench.report import kept_at, save
 from bench.traces import find_traces
-from radixkv.lab.replay import Replay, Setting, replay
-from radixkv.lab.requests import RequestLog, in_order
+from radixkv.lab.logs.requests import RequestLog, in_order
+from radixkv.lab.replay.replay import Replay, replay
+from radixkv.lab.replay.setting import Setting
 from radixkv.router import POLICIES, CacheAware, RoutingPolicy
 
 CASES = (

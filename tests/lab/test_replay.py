@@ -6,9 +6,10 @@ import pytest
 
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.admission import Admission, in_admission_order
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import ListedLog
+from radixkv.lab.logs.requests import ListedLog
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.scheduling import Scheduling, in_scheduled_order
+from radixkv.lab.replay.setting import Setting
 from tests.lab.conftest import ask
 from tests.support.trees import CORES
 
@@ -81,7 +82,7 @@ def test_a_request_in_flight_shares_its_prompt_but_not_yet_its_output():
 
 def test_a_request_that_waits_is_admitted_for_its_match():
     log = ask("aaaa", "bbbb", "aaax", "bbbx")
-    found = replay(log, Setting(capacity=4, admission=Admission(waiting=4, patience=9)))
+    found = replay(log, Setting(capacity=4, scheduling=Scheduling(waiting=4, patience=9)))
     assert found.ids.tolist() == [0, 2, 1, 3]
     assert found.arrivals.tolist() == [0, 2, 1, 3]
     assert found.cached_tokens.tolist() == [0, 3, 0, 3]
@@ -90,7 +91,7 @@ def test_a_request_that_waits_is_admitted_for_its_match():
 
 def test_no_one_is_passed_over_more_often_than_patience_allows():
     log = ask("aaaa", "bbbb", "aaax", "aaay", "aaaz")
-    order = replay(log, Setting(admission=Admission(waiting=5, patience=2))).ids
+    order = replay(log, Setting(scheduling=Scheduling(waiting=5, patience=2))).ids
     assert order.tolist() == [0, 2, 3, 1, 4]
 
 
@@ -98,8 +99,8 @@ def test_no_one_is_passed_over_more_often_than_patience_allows():
 def test_whatever_is_cached_no_one_is_passed_over_more_often(rng, patience):
     sessions = "".join(rng.choice(list("abcdef"), 300))
     log = ask(*["x"] * 300, sessions=sessions)
-    how = Admission(waiting=20, patience=patience)
-    order = [at for at, _ in in_admission_order(log, how, lambda *_: int(rng.integers(9)))]
+    how = Scheduling(waiting=20, patience=patience)
+    order = [at for at, _ in in_scheduled_order(log, how, lambda *_: int(rng.integers(9)))]
     assert max(passed_over(order, sessions, how.waiting).values()) == patience
 
 
@@ -116,14 +117,14 @@ def passed_over(order, sessions, waiting):
 
 def test_a_session_keeps_its_order_in_the_queue():
     log = ask("aaaa", "bbbb", "aaaa", sessions="uvv")
-    order = replay(log, Setting(admission=Admission(waiting=3, patience=9))).ids
+    order = replay(log, Setting(scheduling=Scheduling(waiting=3, patience=9))).ids
     assert order.tolist() == [0, 1, 2]
 
 
 def test_every_request_is_admitted_once(rng):
     letters = ["".join(rng.choice(list("ab"), rng.integers(1, 9))) for _ in range(200)]
     log = ask(*letters)
-    found = replay(log, Setting(capacity=30, in_flight=3, admission=Admission(8, 5)))
+    found = replay(log, Setting(capacity=30, in_flight=3, scheduling=Scheduling(8, 5)))
     assert sorted(found.ids.tolist()) == list(range(200))
     assert (found.arrivals - range(200)).max() < 8
     assert found.prompt_tokens.sum() == log.lengths.sum()
@@ -131,7 +132,7 @@ def test_every_request_is_admitted_once(rng):
 
 def test_the_replay_counts_its_requests():
     heard = []
-    replay(ask("a", "b", "c"), tell=heard.append)
+    replay(ask("a", "b", "c"), progress=heard.append)
     assert heard == [1, 2, 3]
 
 
@@ -146,7 +147,7 @@ def test_an_empty_log():
         ({"page_size": 0}, "page_size must be .* got 0"),
         ({"capacity": -1}, "capacity must be .* got -1"),
         ({"in_flight": 0}, "in_flight must be .* got 0"),
-        ({"policy": "lucky"}, "policy is 'lucky'; it takes one of lru"),
+        ({"policy": "lucky"}, "policy must be one of lru"),
     ],
 )
 def test_a_setting_that_is_none(wrong, message):

@@ -167,8 +167,8 @@ LIGHT = [
     ("radixkv.cli", HEAVY),
     ("radixkv.router", HEAVY),
     ("radixkv.service.client", ("torch", "transformers")),
-    ("radixkv.lab.reading", (*HEAVY, "tokenizers", "jinja2")),
-    ("radixkv.lab.report", (*HEAVY, "tokenizers", "jinja2", "matplotlib")),
+    ("radixkv.lab.logs.reading", (*HEAVY, "tokenizers", "jinja2")),
+    ("radixkv.lab.report.page", (*HEAVY, "tokenizers", "jinja2", "matplotlib")),
 ]
 
 

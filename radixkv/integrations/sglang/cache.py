@@ -29,7 +29,7 @@ from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
 from radixkv.integrations.sglang.order import depth_first
 from radixkv.integrations.sglang.tickets import TicketTable
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
 from radixkv.tree.node import concat
 from radixkv.tree.tokens import EMPTY, Int32Array
