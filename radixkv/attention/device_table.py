@@ -7,10 +7,10 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.base import AttentionBatch
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import write_rows
-from radixkv.memory.allocator import Int32Array
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan
-from radixkv.memory.allocator import Int32Array
 
 
 @dataclass(frozen=True)

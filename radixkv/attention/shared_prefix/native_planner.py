@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan
 from radixkv.kernels import _planner
-from radixkv.memory.allocator import Int32Array
 
 
 def plan_tree(rows: Sequence[Int32Array], shape: Shape) -> TreePlan:

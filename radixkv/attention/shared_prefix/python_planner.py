@@ -5,8 +5,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import NO_ITEM, Shape, TreePlan
-from radixkv.memory.allocator import Int32Array
 
 # Row, start, end, and each request with the number of its partial result.
 Item = tuple[int, int, int, list[tuple[int, int]]]

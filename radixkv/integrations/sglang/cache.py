@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import (
     BasePrefixCache,
@@ -31,7 +32,7 @@ from radixkv.integrations.sglang.order import depth_first
 from radixkv.integrations.sglang.tickets import TicketTable
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
-from radixkv.tree.node import concat
+from radixkv.tree.show import format_tree
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 R = TypeVar("R")
@@ -58,7 +59,7 @@ class Place:
         while place.above is not None:
             parts.append(place.tickets)
             place = place.above
-        return concat([place.tickets, *reversed(parts)]) if parts else place.tickets
+        return np.concatenate([place.tickets, *reversed(parts)]) if parts else place.tickets
 
 
 class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
@@ -165,7 +166,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             row[known:there] = self._tickets.slots(stored.slots)
             self._tickets.give_back(own[: there - known])
             self.token_to_kv_pool_allocator.free_segment(duplicates, start_pos=known)
-        place = Place(stored.handle, concat([stored.slots, own[there - known :]]), held)
+        place = Place(stored.handle, np.concatenate([stored.slots, own[there - known :]]), held)
         lock = self.lock(place)
         self.unlock(req.lock)
         req.lock, req.last_node = lock, place
@@ -232,7 +233,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
 
     def pretty_print(self) -> None:
         """The tree on stdout."""
-        print(self.tree.format())
+        print(format_tree(self.tree))
 
     # ---- within ----
 
