@@ -77,7 +77,8 @@ class EventLog:
             return
         with self._lock:
             self._add(kept)
-        self._notify()
+        for listener in self._listeners:
+            listener()
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
@@ -88,7 +89,8 @@ class EventLog:
             self.compact_revision = self.revision
             self.is_complete = True
             self._add((Cleared(),))
-        self._notify()
+        for listener in self._listeners:
+            listener()
 
     def since(self, revision: int) -> list[Event]:
         """Events after `revision`, in order. Cost: O(events returned).
@@ -147,10 +149,6 @@ class EventLog:
     def _events_of(self, revision: int) -> list[Event]:
         return [Event(revision, change) for change in self._kept[revision]]
 
-    def _notify(self) -> None:
-        for listener in self._listeners:
-            listener()
-
     def _before_epoch(self) -> int:
         """The revision before Cleared; a log that lost it serves no one of another epoch."""
         return self.compact_revision if self.is_complete else -1
@@ -167,8 +165,8 @@ class EventLog:
         )
 
     def _add(self, changes: tuple[Logged, ...]) -> None:
-        self.revision += 1
-        self._kept[self.revision] = changes
+        self.revision = revision = self.revision + 1
+        self._kept[revision] = changes
         self._bytes += _size(changes)
         while self._bytes > self._max_bytes:
             self._drop_oldest_revision()

@@ -7,7 +7,7 @@
 `PrefixCache` checks the arguments, and whose turn it is, before any of this.
 """
 
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
@@ -17,9 +17,8 @@ from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
 from radixkv.memory.pages import round_down, round_up
-from radixkv.tree import ContentSpan, Namespace
+from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
-from radixkv.tree.fused import AdmitResult
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 
@@ -48,12 +47,8 @@ class Forked(NamedTuple):
     target: Int32Array
 
 
-class Admitted(NamedTuple):
-    """A row of the pool whose slots are taken, with what was found of them in the tree."""
-
-    row: int
-    table: Int32Array
-    found: AdmitResult
+# What `Request.begin` takes.
+_Started: TypeAlias = tuple[int, Int32Array, int, Int32Array, int, int, Handle, int]
 
 
 class Lifecycle:
@@ -85,48 +80,50 @@ class Lifecycle:
         token_ids: Int32Array,
         namespace: Namespace,
         content: tuple[ContentSpan, ...],
-        *,
         max_cached: int,
         store: bool,
         priority: int,
     ) -> Request | None:
         """A new request, whose array `token_ids` is from now on; None: no room now."""
-        admitted = self._take(token_ids, namespace, content, max_cached)
-        if admitted is None:
+        started = self._start(token_ids, namespace, content, max_cached)
+        if started is None:
             return None
         request = Request(self._next_id, self._rows, namespace, content, store, priority)
         self._next_id += 1
-        self._begin(request, token_ids, admitted)
-        numbers, totals, cached = request.numbers, self._totals, request.cached_len
-        numbers.prompt_tokens, numbers.cached_tokens = len(token_ids), cached
-        totals.prompt_tokens += len(token_ids)
+        request.begin(*started)
+        self.live[request.id] = request
+        numbers, totals = request.numbers, self._totals
+        numbers.prompt_tokens = length = request.length
+        numbers.cached_tokens = cached = request.cached_len
+        totals.prompt_tokens += length
         totals.cached_tokens += cached
-        totals.lookup_tokens += len(token_ids)
+        totals.lookup_tokens += length
         totals.hit_tokens += cached
         return request
 
     def resume(self, request: Request, token_ids: Int32Array, max_cached: int) -> Request | None:
         """The same request again with these tokens; None: no room now."""
-        admitted = self._take(token_ids, request.namespace, request.content, max_cached)
-        if admitted is None:
+        started = self._start(token_ids, request.namespace, request.content, max_cached)
+        if started is None:
             return None
-        self._begin(request, token_ids, admitted)
+        request.begin(*started)
+        self.live[request.id] = request
         request.numbers.resumed_tokens += request.cached_len
         self._totals.resumed_tokens += request.cached_len
         return request
 
-    def _take(
+    def _start(
         self,
         token_ids: Int32Array,
         namespace: Namespace,
         content: tuple[ContentSpan, ...],
         max_cached: int,
-    ) -> Admitted | None:
+    ) -> _Started | None:
+        """A row with slots for all tokens; None: no room now, nothing stays taken."""
         row = self._rows.allocate()
         if row is None:
             return None
-        table = self._rows.rows[row]
-        found = None
+        table, found = self._rows.rows[row], None
         try:
             found = self._tree.admit(
                 token_ids, self._ledger, table, namespace, content=content, max_cached=max_cached
@@ -134,45 +131,37 @@ class Lifecycle:
         finally:  # a fence may raise too
             if found is None or found.handle is None:
                 self._rows.free(row)
-        self._totals.evicted_tokens += found.evicted
-        return Admitted(row, table, found) if found.handle is not None else None
-
-    def _begin(self, request: Request, token_ids: Int32Array, admitted: Admitted) -> None:
-        row, table, found = admitted
+        length, handle, evicted = found
+        if evicted:
+            self._totals.evicted_tokens += evicted
+        if handle is None:
+            return None
         size = len(token_ids)
-        request.begin(
-            row,
-            table,
-            token_ids,
-            capacity=size + -size % self._page_size,
-            cached_len=found.length,
-            handle=found.handle,
-            shared=found.length,
-            generation=self._generation,
-        )
-        self.live[request.id] = request
+        capacity = size + -size % self._page_size
+        return row, table, capacity, token_ids, length, length, handle, self._generation
 
     def reserve(self, request: Request, n: int) -> Int32Array | None:
         """Slots, (n,) int32, for the next `n` tokens; None: no room now."""
-        length, capacity, table = request.length, request.capacity, request.table
+        length, capacity = request.length, request.capacity
         end = length + n
-        missing = round_up(end, self._page_size) - capacity
-        if missing > 0:
-            fresh = self._slots.take(missing)
+        if end > capacity:
+            grown = end + -end % self._page_size
+            fresh = self._slots.take(grown - capacity)
             if fresh is None:
                 return None
-            table[capacity : capacity + missing] = fresh
-            request.capacity = capacity + missing
-            if capacity == length and missing == n:
+            request.table[capacity:grown] = fresh
+            request.capacity = grown
+            if length == capacity and end == grown:
                 return fresh
-        return table[length:end].copy()
+        return request.table[length:end].copy()
 
     # ---- sharing and ending ----
 
     def publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
         """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages."""
         length = round_down(up_to, self._page_size)
-        if not self._may_publish(request) or not length or (chunked and length <= request.shared):
+        is_current = request.store and request.generation == self._generation
+        if not is_current or not length or (chunked and length <= request.shared):
             return
         token_ids = request.token_ids
         published = self._tree.publish(
@@ -180,24 +169,21 @@ class Lifecycle:
             self._ledger,
             request.table,
             request.namespace,
-            content=cut_content(request.content, length),
+            content=cut_content(request.content, length) if request.content else (),
             priority=request.priority,
             chunked=chunked,
             held=request.handle,
             fence=fence,
         )
         request.handle, request.shared = published.handle, length
-        request.numbers.published_tokens += length - published.prefix_length
-        self._totals.published_tokens += length - published.prefix_length
-
-    def _may_publish(self, request: Request) -> bool:
-        return request.store and request.generation == self._generation
+        new = length - published.prefix_length
+        request.numbers.published_tokens += new
+        self._totals.published_tokens += new
 
     def end(self, request: Request, state: State, fence: Fence | None) -> None:
         """Give everything back."""
-        own = request.table[request.shared : request.capacity]
-        if len(own) or fence is not None:
-            self._ledger.give_back(own, fence)
+        if request.capacity > request.shared or fence is not None:
+            self._ledger.give_back(request.table[request.shared : request.capacity], fence)
         if request.handle is not None:
             self._tree.dec_lock_ref(request.handle)
         self._rows.free(request.row)
@@ -246,12 +232,12 @@ class Lifecycle:
         fork.begin(
             row,
             table,
+            capacity,
             request.token_ids.copy(),
-            capacity=capacity,
-            cached_len=request.length,
-            handle=request.handle,
-            shared=request.shared,
-            generation=request.generation,
+            request.length,
+            request.shared,
+            request.handle,
+            request.generation,
         )
         if request.handle is not None:
             self._tree.inc_lock_ref(request.handle)

@@ -254,9 +254,7 @@ class PrefixCache:
         tokens = as_token_ids(token_ids)
         if type(token_ids) is not list:  # of which this is a copy already
             tokens = tokens.copy()
-        if not len(tokens):
-            raise InvalidArgumentError("token_ids must have one token or more; got none")
-        if len(tokens) > self._longest:
+        if not 0 < len(tokens) <= self._longest:
             self._refuse_length(len(tokens))
         limit = len(tokens) - 1
         if max_cached is not None:
@@ -265,16 +263,18 @@ class PrefixCache:
             self._check_resumes(resume, namespace)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, limit)
-        if type(priority) is not int or not LOWEST_PRIORITY <= priority <= HIGHEST_PRIORITY:
+        if priority or type(priority) is not int:
             priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
         spans = tuple(check_content(content, len(tokens))) if content else ()
+        if type(namespace) is not Namespace or namespace.weight_version != self._weights.version:
+            namespace = self._weights.to_store(namespace)
         request = self._lifecycle.admit(
             tokens,
-            self._weights.to_store(namespace),
+            namespace,
             spans,
-            max_cached=limit,
-            store=store,
-            priority=priority,
+            limit,
+            store,
+            priority,
         )
         if request is not None and self._lookups.estimator is not None:
             self._lookups.observe(tokens, request.namespace, spans)
@@ -287,7 +287,10 @@ class PrefixCache:
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
         tokens = as_token_ids(token_ids)
-        slots = self._reserve(request, len(tokens))
+        self._check_running(request)
+        if request.length + len(tokens) > self._longest:
+            self._refuse_length(request.length + len(tokens))
+        slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
         return slots
@@ -298,11 +301,8 @@ class PrefixCache:
 
         Otherwise as `extend`. Reserving again names the same slots first.
         """
-        return self._reserve(request, at_least(0, n=n))
-
-    def _reserve(self, request: Request, n: int) -> Int32Array | None:
         self._check_running(request)
-        if request.length + n > self._longest:
+        if request.length + at_least(0, n=n) > self._longest:
             self._refuse_length(request.length + n)
         return self._lifecycle.reserve(request, n)
 
@@ -346,8 +346,10 @@ class PrefixCache:
             return
         if fence is not None:
             check_fence(fence)
-        computed = request.length if up_to is None else between(0, request.length, up_to=up_to)
-        self._lifecycle.publish(request, max(computed, request.shared), fence, chunked=False)
+        computed = request.length
+        if up_to is not None:
+            computed = max(between(0, request.length, up_to=up_to), request.shared)
+        self._lifecycle.publish(request, computed, fence, chunked=False)
         self._lifecycle.end(request, "finished", fence)
 
     @transaction
@@ -478,23 +480,22 @@ class PrefixCache:
     # ---- arguments ----
 
     def _has_ended(self, request: Request) -> bool:
-        if isinstance(request, Request) and request.state != "running":
-            return True
-        self._check_running(request)
-        return False
-
-    def _check_running(self, request: Request) -> None:
         if not isinstance(request, Request):
             raise InvalidArgumentError(
                 f"request must be a Request; got {request!r} (admit gives None without room)"
             )
         if request.state != "running":
+            return True
+        if request.pool is not self.req_to_token:
+            self._refuse_foreign(request)
+        return False
+
+    def _check_running(self, request: Request) -> None:
+        if self._has_ended(request):
             raise RequestEndedError(
                 f"request must be running; request {request.id} is {request.state}",
                 request=request.id,
             )
-        if request.pool is not self.req_to_token:
-            self._refuse_foreign(request)
 
     def _refuse_foreign(self, request: Request) -> NoReturn:
         raise InvalidArgumentError(
@@ -520,6 +521,8 @@ class PrefixCache:
             )
 
     def _refuse_length(self, length: int) -> NoReturn:
+        if not length:
+            raise InvalidArgumentError("token_ids must have one token or more; got none")
         raise PromptTooLongError(
             f"a request must be of {self._longest} tokens or fewer (the pool has {self.num_slots} "
             f"slots, max_context_len is {self.max_context_len}); got {length} tokens",

@@ -40,21 +40,19 @@ class Request:
     generation: of the tree and the weights that its K/V belongs to.
     """
 
-    state: State = "running"
-    _rewritten = 0  # how often slots of the row gave way to others, but for those that it shares
-
     def __init__(
         self,
         id: int,
         pool: ReqToTokenPool,
         namespace: Namespace,
-        content: tuple[ContentSpan, ...] = (),
-        store: bool = True,
-        priority: int = 0,
+        content: tuple[ContentSpan, ...],
+        store: bool,
+        priority: int,
     ) -> None:
         self.id, self.pool, self.namespace = id, pool, namespace
         self.content, self.store, self.priority = content, store, priority
         self.numbers = RequestNumbers()
+        self._rewritten = 0  # how often slots gave way to others, but for those that it shares
 
     @property
     def slots(self) -> Int32Array:
@@ -73,38 +71,36 @@ class Request:
     @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
-        return self._tokens[: self.length]
+        tokens, length = self._tokens, self.length
+        return tokens if len(tokens) == length else tokens[:length]
 
     def begin(
         self,
         row: int,
         table: Int32Array,
-        token_ids: Int32Array,
-        *,
         capacity: int,
+        token_ids: Int32Array,
         cached_len: int,
-        handle: Handle | None,
         shared: int,
+        handle: Handle | None,
         generation: int,
     ) -> None:
         """Run in that row with these tokens; the array is the request's from now on."""
-        self.state = "running"
+        self.state: State = "running"
         self.row, self.table, self.capacity = row, table, capacity
-        self._tokens, self.length = token_ids, len(token_ids)
-        self.cached_len, self.handle, self.shared = cached_len, handle, shared
-        self.generation = generation
+        self._tokens, self.length, self.cached_len = token_ids, len(token_ids), cached_len
+        self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""
-        length = self.length
-        end = length + len(token_ids)
-        if end > len(self._tokens):
-            grown = np.empty(end + end // 4 + 16, np.int32)
-            grown[:length] = self._tokens[:length]
-            self._tokens = grown
-        self._tokens[length:end] = token_ids
-        self.length = end
+        tokens, length = self._tokens, self.length
+        self.length = end = length + len(token_ids)
+        if end > len(tokens):
+            self._tokens = grown = np.empty(end + end // 4 + 16, np.int32)
+            grown[:length] = tokens[:length]
+            tokens = grown
+        tokens[length:end] = token_ids
 
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""

@@ -29,8 +29,10 @@ class Slots:
 
     def take(self, n: int) -> Int32Array | None:
         """`n` slots (whole pages), evicting what is needed; or None, and none taken."""
-        slots, evicted = take(self.tree, n, self.ledger)
-        self.totals.evicted_tokens += evicted
+        slots = self.ledger.take(n)
+        if slots is None:
+            slots, evicted = take(self.tree, n, self.ledger)
+            self.totals.evicted_tokens += evicted
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:

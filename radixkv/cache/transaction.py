@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, ParamSpec, TypeVar
 
 from radixkv.cache.events import EventLog
 from radixkv.errors import InvalidArgumentError
@@ -22,13 +22,13 @@ R = TypeVar("R")
 
 
 class Transactions:
-    """The lock of one cache, its tree, and the log of what each call changed there.
+    """The lock of one cache, and the log of what each call changed in its tree.
 
     is_copying: whether `KVPool.copy` runs in the middle of a call, and must not begin another.
     """
 
     def __init__(self, tree: RadixTree, events: EventLog) -> None:
-        self.tree, self.events = tree, events
+        self.take_changes, self.events = tree.take_changes, events
         self.lock = threading.RLock()
         self.is_copying = False
         tree.track_changes()
@@ -43,32 +43,23 @@ class Transactions:
             self.is_copying = False
 
 
-class Transactional(Protocol):
-    """What has verbs that are transactions."""
+def transaction(method: Callable[P, R]) -> Callable[P, R]:
+    """Run a method under the lock and log what it changed in the tree, even where it raises.
 
-    @property
-    def transactions(self) -> Transactions: ...
-
-
-S = TypeVar("S", bound=Transactional)
-
-
-def transaction(method: Callable[Concatenate[S, P], R]) -> Callable[Concatenate[S, P], R]:
-    """Run `method` under the lock and log what it changed in the tree, even where it raises.
-
-    Raises InvalidArgumentError where `KVPool.copy` calls back.
+    Its object has `transactions`. Raises InvalidArgumentError where `KVPool.copy` calls back.
     """
 
     @wraps(method)
-    def locked(self: S, /, *args: P.args, **kwargs: P.kwargs) -> R:
-        own = self.transactions
+    def locked(*args: P.args, **kwargs: P.kwargs) -> R:
+        self: Any = args[0]  # not a parameter: to pass one on beside *args would copy them
+        own: Transactions = self.transactions
         with own.lock:
             if own.is_copying:
                 raise InvalidArgumentError("kv.copy must not call the cache; got a call")
             try:
-                return method(self, *args, **kwargs)
+                return method(*args, **kwargs)
             finally:
-                if changes := own.tree.take_changes():
+                if changes := own.take_changes():
                     own.events.append(changes)
 
     return locked
