@@ -5,13 +5,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.tree.content import Content
-from radixkv.tree.fused import AdmitResult, PublishResult
-from radixkv.tree.fused import Ledger as LedgerProtocol
 from radixkv.tree.namespace import Namespace
-from radixkv.tree.radix_tree import Change, InsertResult, MatchResult, NodeInfo
+from radixkv.tree.radix_tree import (
+    AdmitResult,
+    Change,
+    InsertResult,
+    MatchResult,
+    NodeInfo,
+    PublishResult,
+)
 from radixkv.tree.radix_tree import Handle as ContractHandle
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.radix_tree import Ledger as LedgerProtocol
+from radixkv.tree.reader import TokenIds
+
+HAS_ASSERTIONS: bool
 
 def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token

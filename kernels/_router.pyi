@@ -3,6 +3,8 @@ from radixkv.router.holdings import HeldRun
 from radixkv.router.question import Choice, Question
 from radixkv.tree.tokens import Int32Array, TokenIds
 
+HAS_ASSERTIONS: bool
+
 def cheapest(question: Question, weight: float, slack: float, balance: float) -> Choice:
     """`radixkv.router.vote.Vote`."""
 

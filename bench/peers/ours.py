@@ -71,11 +71,13 @@ class FusedNative(Native, Fused):
         self.row = np.zeros(workloads.LONG, np.int32)
 
     def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:
-        length, handle, _ = self.tree.admit(prompt, self.ledger, self.row, extra=extra)
+        key: Any = prompt  # which the native core reads as it is
+        length, handle, _ = self.tree.admit(key, self.ledger, self.row, extra=extra)
         return handle, length
 
     def publish(self, admitted: Any, whole: list[int]) -> None:
-        _, handle = self.tree.publish(whole, self.ledger, self.row, held=admitted)
+        key: Any = whole
+        _, handle = self.tree.publish(key, self.ledger, self.row, held=admitted)
         self.tree.dec_lock_ref(handle)
 
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -18,6 +19,9 @@ struct Shape {
     int32_t group, kv_heads, narrow_rows, wide_rows, wide_blocks, narrow_blocks;
     int32_t shortest_wide, shortest_narrow, longest_narrow, share;
 };
+
+// Read as it comes from NumPy: ten int32 in order.
+static_assert(std::is_trivially_copyable_v<Shape> && sizeof(Shape) == 10 * sizeof(int32_t));
 
 // The tokens `start` to `end` of `row`, which all of `requests` have in common.
 struct SharedRun {

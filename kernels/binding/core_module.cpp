@@ -116,6 +116,7 @@ NB_MODULE(_core, module) {
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);
+    module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
 }
 
 }  // namespace radixkv

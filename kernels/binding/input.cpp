@@ -73,9 +73,9 @@ nb::object aligned(nb::object array) { return view_int32(array) ? array : array.
 nb::object convert_token_ids(nb::handle ids, const char* name) {
     nb::object array = aligned(python().as_token_ids(ids, name));
     if (!fits(view_int32(array).size)) {
-        raise(python().InvalidTokensError, std::string(name) + " has " +
-                                               std::to_string(view_int32(array).size) +
-                                               " ids; it takes up to 2**31 - 1");
+        raise(python().InvalidTokensError, std::string(name) +
+                                               " must have at most 2**31 - 1 ids; got " +
+                                               std::to_string(view_int32(array).size));
     }
     return array;
 }

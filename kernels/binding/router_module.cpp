@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
+
 #include "input.hpp"
 #include "router/holdings.hpp"
 #include "router/vote.hpp"
@@ -26,6 +28,7 @@ ArrayView<int32_t> view_bytes(nb::handle codes) {
     } else {
         return {};
     }
+    static_assert(std::endian::native == std::endian::little);
     if (size % 4 || reinterpret_cast<uintptr_t>(items) % alignof(int32_t)) return {};
     return {reinterpret_cast<const int32_t*>(items), static_cast<size_t>(size) / 4};
 }
@@ -132,6 +135,7 @@ void import_voting() {
 NB_MODULE(_router, module) {
     import_python();
     import_voting();
+    module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
     nb::class_<HoldingsBinding>(module, "Holdings")
         .def(nb::init<>())
         .def("add_holder", &HoldingsBinding::add_holder)

@@ -62,7 +62,7 @@ class Reader {
 
 struct Found {
     Descent descent;
-    std::vector<NodeId> path;
+    Path path;
     nb::object slots;
     int32_t* items = nullptr;  // of `slots`
     Place place;
@@ -75,9 +75,8 @@ std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
     Reader reader(readers);
     nb::gil_scoped_release released;
     for (size_t i = 0; i < keys.size(); ++i) {
-        found[i].descent = keys.read(i, [&](const auto& key) {
-            return tree.descend(root, key, [&](NodeId id) { found[i].path.push_back(id); });
-        });
+        found[i].descent =
+            keys.read(i, [&](const auto& key) { return tree.descend(root, key, found[i].path); });
     }
     return found;
 }

@@ -2,7 +2,9 @@
 // here; `radixkv/router/holdings.py` is the contract, `python_holdings.py` the same in Python.
 #pragma once
 
+#include <cassert>
 #include <string>
+#include <type_traits>
 
 #include "holder_sets.hpp"
 #include "pool.hpp"
@@ -52,6 +54,9 @@ struct HolderRun {
 
     uint32_t end() const { return start + length; }
 };
+
+// A pool gives out fresh records by assignment; tokens are freed by who removes their node.
+static_assert(std::is_trivially_copyable_v<UnionNode> && std::is_trivially_copyable_v<HolderRun>);
 
 class Holdings {
   public:

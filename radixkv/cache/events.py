@@ -13,9 +13,9 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
-from radixkv.tree.tokens import Int32Array
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 

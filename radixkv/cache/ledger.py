@@ -13,9 +13,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.memory import TokenToKVAllocator
-from radixkv.tree.tokens import Int32Array
 
 
 class Fence(Protocol):

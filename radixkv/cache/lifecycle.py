@@ -11,15 +11,15 @@ from typing import NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
 from radixkv.cache.request import Request, State
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
-from radixkv.memory.pages import round_down, round_up
+from radixkv.pages import round_down, round_up
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 
 class KVPool(Protocol):

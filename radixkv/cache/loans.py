@@ -15,6 +15,7 @@ from typing import NamedTuple, final
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.pin import Insert, Inserted, Pin, content_of
 from radixkv.cache.slots import Slots
@@ -27,10 +28,10 @@ from radixkv.errors import (
     SlotNotAllocatedError,
     StaleHandleError,
 )
-from radixkv.memory.pages import round_down, round_up
-from radixkv.tree import DEFAULT, Namespace, TokenIds, as_slots, as_token_ids
+from radixkv.pages import round_down, round_up
+from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
-from radixkv.tree.tokens import EMPTY, Int32Array
+from radixkv.tree.reader import Reader
 
 _NOBODY, _ASIDE = 0, -1
 
@@ -50,9 +51,14 @@ class Loans:
     """
 
     def __init__(
-        self, slots: Slots, weights: Weights, lookups: Lookups, transactions: Transactions
+        self,
+        reader: Reader,
+        slots: Slots,
+        weights: Weights,
+        lookups: Lookups,
+        transactions: Transactions,
     ) -> None:
-        self.transactions = transactions
+        self.transactions, self._reader = transactions, reader
         self._slots, self._weights, self._lookups = slots, weights, lookups
         self.pins: set[Pin] = set()
         self.borrower_of = np.zeros(slots.num_slots + slots.page_size, np.int32)
@@ -69,7 +75,7 @@ class Loans:
 
         A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
         """
-        tokens = as_token_ids(token_ids)
+        tokens = self._reader.token_ids(token_ids)
         present = self._weights.to_store(namespace)
         match = self._lookups.match(tokens, present, content)
         self._slots.tree.inc_lock_ref(match.handle)
@@ -127,7 +133,7 @@ class Loans:
 
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
-        given = as_slots(slots)
+        given = self._reader.slots(slots)
         self._check_loaned(borrower, given)
         self._check_once(given)
         size = self._slots.page_size
@@ -238,7 +244,7 @@ class Loans:
     # ---- checks ----
 
     def _checked(self, borrower: int, insert: Insert) -> Insert:
-        tokens, slots = as_token_ids(insert.token_ids), as_slots(insert.slots)
+        tokens, slots = self._reader.token_ids(insert.token_ids), self._reader.slots(insert.slots)
         spans = tuple(check_content(insert.content, len(tokens)))
         if len(tokens) != len(slots):
             raise InvalidSlotsError(

@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.slots import Slots
 from radixkv.cache.weights import Weights
 from radixkv.tree import MatchResult, Namespace, TokenIds
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array, as_prompts
 
 
 class Lookups:
@@ -32,28 +32,27 @@ class Lookups:
         self._totals.hit_tokens += match.length
         return match
 
-    def match_batch(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[MatchResult]:
+    def match_batch(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[MatchResult]:
         """`match` of each prompt."""
         keys = self._counted(prompts, namespace)
         matches = self._tree.match_batch(keys, self._weights.present(namespace))
         self._totals.hit_tokens += sum(match.length for match in matches)
         return matches
 
-    def match_lengths(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[int]:
+    def match_lengths(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[int]:
         """The lengths of `match_batch`."""
         keys = self._counted(prompts, namespace)
         lengths = self._tree.match_lengths(keys, self._weights.present(namespace))
         self._totals.hit_tokens += sum(lengths)
         return lengths
 
-    def _counted(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[Int32Array]:
+    def _counted(self, prompts: Sequence[Int32Array], namespace: Namespace) -> Sequence[Int32Array]:
         """What is to be looked for of each prompt."""
-        keys = as_prompts(prompts)
-        self._totals.lookup_tokens += sum(map(len, keys))
+        self._totals.lookup_tokens += sum(map(len, prompts))
         if self.estimator is not None:
-            for key in keys:
-                self.observe(key, namespace, ())
-        return keys if self._weights.is_present(namespace) else [key[:0] for key in keys]
+            for prompt in prompts:
+                self.observe(prompt, namespace, ())
+        return prompts if self._weights.is_present(namespace) else [key[:0] for key in prompts]
 
     def probe(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
         """`RadixTree.probe`; counts nothing."""

@@ -20,6 +20,7 @@ from dataclasses import asdict
 from typing import NoReturn, final
 
 from radixkv.arguments import at_least, between
+from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.events import EventLog
 from radixkv.cache.factory import new_ledger
@@ -41,18 +42,17 @@ from radixkv.errors import (
     RequestEndedError,
 )
 from radixkv.memory import ReqToTokenPool, TokenToKVAllocator, new_allocator
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 from radixkv.tree import (
     DEFAULT,
     MatchResult,
     Namespace,
     RadixTree,
     TokenIds,
-    as_token_ids,
+    new_reader,
     new_tree,
 )
 from radixkv.tree.content import Content, check_content
-from radixkv.tree.tokens import Int32Array
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -110,10 +110,13 @@ class PrefixCache:
         self.transactions = Transactions(tree, EventLog())
         self.req_to_token = ReqToTokenPool(max_requests, width)
         self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
+        self._reader = new_reader(tree.core)
         self._weights = Weights()
         self._lookups = Lookups(self.slots, self._weights, estimator)
         self._lifecycle = Lifecycle(self.slots, self.req_to_token, self.transactions, kv)
-        self.loans = Loans(self.slots, self._weights, self._lookups, self.transactions)
+        self.loans = Loans(
+            self._reader, self.slots, self._weights, self._lookups, self.transactions
+        )
 
     # ---- parts ----
 
@@ -194,7 +197,7 @@ class PrefixCache:
         Other weights match nothing. The slots may be evicted at the next call of anyone: to keep
         them, `admit`.
         """
-        return self._lookups.match(as_token_ids(token_ids), namespace, content)
+        return self._lookups.match(self._reader.token_ids(token_ids), namespace, content)
 
     @transaction
     def match_batch(
@@ -204,14 +207,14 @@ class PrefixCache:
 
         The native core lets other threads run meanwhile, though no other call of this cache.
         """
-        return self._lookups.match_batch(prompts, namespace)
+        return self._lookups.match_batch(self._reader.prompts(prompts), namespace)
 
     @transaction
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
         """The lengths of `match_batch`, without the slots; counted as the same use."""
-        return self._lookups.match_lengths(prompts, namespace)
+        return self._lookups.match_lengths(self._reader.prompts(prompts), namespace)
 
     @transaction
     def probe(
@@ -251,7 +254,7 @@ class PrefixCache:
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
-        tokens = as_token_ids(token_ids)
+        tokens = self._reader.token_ids(token_ids)
         if type(token_ids) is not list:  # of which this is a copy already
             tokens = tokens.copy()
         if not 0 < len(tokens) <= self._longest:
@@ -286,7 +289,7 @@ class PrefixCache:
 
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
-        tokens = as_token_ids(token_ids)
+        tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
         if request.length + len(tokens) > self._longest:
             self._refuse_length(request.length + len(tokens))
@@ -313,7 +316,7 @@ class PrefixCache:
         Raises InvalidArgumentError for more than were reserved, RequestEndedError.
         """
         self._check_running(request)
-        tokens = as_token_ids(token_ids)
+        tokens = self._reader.token_ids(token_ids)
         if request.length + len(tokens) > self._longest:
             self._refuse_length(request.length + len(tokens))
         reserved = request.capacity - request.length

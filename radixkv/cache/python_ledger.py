@@ -4,9 +4,9 @@ from collections import deque
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.ledger import Fence, SlotLedger
 from radixkv.memory import TokenToKVAllocator
-from radixkv.tree.tokens import Int32Array
 
 
 class PythonLedger(SlotLedger):

@@ -6,10 +6,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
 

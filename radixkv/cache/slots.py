@@ -4,12 +4,11 @@ from collections.abc import Iterable
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.ledger import Fence, SlotLedger
 from radixkv.cache.stats import Totals
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree import RadixTree
-from radixkv.tree.fused import take
-from radixkv.tree.tokens import Int32Array
 
 
 class Slots:
@@ -31,7 +30,7 @@ class Slots:
         """`n` slots (whole pages), evicting what is needed; or None, and none taken."""
         slots = self.ledger.take(n)
         if slots is None:
-            slots, evicted = take(self.tree, n, self.ledger)
+            slots, evicted = self.tree.take(n, self.ledger)
             self.totals.evicted_tokens += evicted
         return slots
 

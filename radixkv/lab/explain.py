@@ -16,7 +16,7 @@ from radixkv.lab.history import Evictions, History
 from radixkv.lab.progress import Tell
 from radixkv.lab.replay import Engine, Setting
 from radixkv.lab.requests import Request, RequestLog
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import DEFAULT
 from radixkv.tree.tokens import Int32Array
 

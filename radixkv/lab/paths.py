@@ -17,7 +17,7 @@ import numpy as np
 
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.requests import Indices, Request
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import RadixTree, new_tree
 from radixkv.tree.tokens import INT32_MAX, Int32Array
 

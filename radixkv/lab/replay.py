@@ -13,7 +13,7 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.lab.admission import ADMISSIONS, Admission, in_admission_order
 from radixkv.lab.progress import Tell
 from radixkv.lab.requests import Indices, Request, RequestLog
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 from radixkv.tree import POLICIES, Namespace
 
 MOST_SLOTS = 2**31 - 1

@@ -1,13 +1,11 @@
 """The token-to-KV allocator: which slots are free."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-
-Int32Array: TypeAlias = NDArray[np.int32]
 
 
 class TokenToKVAllocator:
@@ -57,14 +55,14 @@ class TokenToKVAllocator:
 def check_pool_shape(num_slots: int, page_size: int) -> None:
     """Raises InvalidArgumentError unless `num_slots` is a positive multiple of `page_size`."""
     if type(page_size) is not int or page_size < 1:
-        raise InvalidArgumentError(f"page_size is {page_size!r}; it takes an int of 1 or more")
+        raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
     if type(num_slots) is not int or num_slots < page_size or num_slots % page_size:
         raise InvalidArgumentError(
-            f"num_slots is {num_slots!r}; it takes a positive multiple of page size {page_size}"
+            f"num_slots must be a positive multiple of page size {page_size}; got {num_slots!r}"
         )
     if num_slots + page_size > 2**31 - 1:
         raise InvalidArgumentError(
-            f"num_slots is {num_slots}; slots are int32, so fewer than 2**31"
+            f"num_slots must leave every slot below 2**31 - 1; got {num_slots}"
         )
 
 
@@ -74,6 +72,4 @@ def check_range(slots: NDArray[Any], num_slots: int, page_size: int) -> None:
     wrong = (slots < low) | (slots > high)
     if wrong.any():
         slot = int(slots[wrong.argmax()])
-        raise InvalidSlotsError(
-            f"slot {slot} is not in the pool; slots are {low} to {high}", slot=slot
-        )
+        raise InvalidSlotsError(f"slot {slot} must be in the pool, from {low} to {high}", slot=slot)

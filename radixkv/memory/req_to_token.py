@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.allocator import Int32Array
 
 if TYPE_CHECKING:
     import torch
@@ -45,7 +45,7 @@ class ReqToTokenPool:
         is_int = type(row) is int or isinstance(row, np.integer)
         if not is_int or not 0 <= row < self.max_requests or not self._is_held[row]:
             raise InvalidArgumentError(
-                f"row {row!r} is not held; rows are 0 to {self.max_requests - 1}"
+                f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
         self._free.append(int(row))
@@ -69,9 +69,9 @@ class ReqToTokenPool:
         if wrong.any():
             row = int(rows[wrong.argmax()])
             raise InvalidArgumentError(
-                f"row {row} is not there; rows are 0 to {self.max_requests - 1}", row=row
+                f"rows must be from 0 to {self.max_requests - 1}; got {row}", row=row
             )
         if not 0 <= width <= self.max_context_len:
             raise InvalidArgumentError(
-                f"width is {width}; it takes 0 to {self.max_context_len}", width=width
+                f"width must be from 0 to {self.max_context_len}; got {width}", width=width
             )

@@ -14,8 +14,8 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidContentError
-from radixkv.tree.tokens import Int32Array
 
 # What a look-up gets for content that the tree has never stored: equal to no stored code.
 UNKNOWN = -(2**31)
@@ -58,8 +58,14 @@ class ContentTable:
         """
         if not content:
             return token_ids
+        return self.encode_spans(token_ids, check_content(content, len(token_ids)), intern=intern)
+
+    def encode_spans(
+        self, token_ids: Int32Array, spans: Iterable[ContentSpan], *, intern: bool
+    ) -> Int32Array:
+        """`encode` for spans that were checked."""
         codes = token_ids.copy()
-        for span in check_content(content, len(token_ids)):
+        for span in spans:
             run = codes[span.start : span.start + span.length]
             for token in np.unique(run).tolist():
                 first, rest = self._codes((span.id, token), intern)
@@ -76,7 +82,9 @@ class ContentTable:
                 return UNKNOWN, UNKNOWN
             number = self._next
             if 2 * number + 2 >= 2**31:
-                raise InvalidContentError("2**30 different contents were stored; reset the tree")
+                raise InvalidContentError(
+                    "a tree must be reset after 2**30 different contents; got as many"
+                )
             self._next += 1
             self._fresh.append(number)
             self._number_of[pair], self._pair_of[number] = number, pair
@@ -133,15 +141,15 @@ def check_content(content: Content, length: int) -> list[ContentSpan]:
     """`content` as spans; raises InvalidContentError naming the first bad one."""
     if not hasattr(content, "__iter__"):
         raise InvalidContentError(
-            f"content is {content!r}; it takes (start, length, id: bytes) spans"
+            f"content must be (start, length, id: bytes) spans; got {content!r}"
         )
     spans, end = [], 0
     for at, item in enumerate(content):
         span = _as_span(item, at)
         if span.start < end or span.length < 1 or span.start + span.length > length:
             raise InvalidContentError(
-                f"content[{at}] covers {span.start} to {span.start + span.length}; spans are in "
-                f"order, apart, not empty and inside the {length} tokens",
+                f"content[{at}] must lie behind the span before it and inside the {length} tokens; "
+                f"got {span.start} to {span.start + span.length}",
                 index=at,
             )
         spans.append(span)
@@ -161,7 +169,7 @@ def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan
         good = False
     if not good:
         raise InvalidContentError(
-            f"content[{at}] is {item!r}; it takes (start, length, id: bytes)", index=at
+            f"content[{at}] must be (start, length, id: bytes); got {item!r}", index=at
         )
     return span
 

@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from radixkv.tree.content import Content
-from radixkv.tree.fused import RequestSteps
+from radixkv.arrays import Int32Array
+from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.reader import TokenIds
 
 
 class Handle:
@@ -39,6 +39,21 @@ class InsertResult(NamedTuple):
 
     prefix_length: int
     slots: Int32Array
+    handle: Handle
+
+
+class AdmitResult(NamedTuple):
+    """length: tokens matched. handle: locked; None: no room now. evicted: tokens evicted for it."""
+
+    length: int
+    handle: Handle | None
+    evicted: int
+
+
+class PublishResult(NamedTuple):
+    """prefix_length: tokens that were there. handle: locked, all whole pages of the key."""
+
+    prefix_length: int
     handle: Handle
 
 
@@ -87,13 +102,28 @@ class Trimmed:
 Change: TypeAlias = Stored | Trimmed
 
 
-class RadixTree(RequestSteps):
+class Ledger(Protocol):
+    """What keeps the slots outside the tree: see `radixkv.cache.ledger.SlotLedger`.
+
+    The native tree takes only the native ledger, which it reads without Python.
+    """
+
+    @property
+    def free_size(self) -> int: ...
+    @property
+    def deferred_size(self) -> int: ...
+    def check_range(self, slots: Int32Array) -> None: ...
+    def take(self, n: int) -> Int32Array | None: ...
+    def give_back(self, slots: Int32Array, fence: Any) -> None: ...
+    def free(self, slots: Int32Array, fence: Any = None) -> None: ...
+
+
+class RadixTree:
     """A radix tree over token ids whose nodes hold the slots of their tokens.
 
     page_size: keys are shared and evicted in whole pages of that many tokens.
-    policy: what is evicted first, see `radixkv.tree.POLICIES`.
-    core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands
-    in for None.
+    policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
+    core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
     Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
     native core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
     around it.
@@ -133,7 +163,7 @@ class RadixTree(RequestSteps):
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, for who wants no slots: just as much a use."""
+        """The lengths of `match_batch`, without the slots; counts as a use all the same."""
         raise NotImplementedError
 
     def probe(
@@ -186,6 +216,74 @@ class RadixTree(RequestSteps):
         NotLockedError, StaleHandleError, and then nothing changed.
         """
         raise NotImplementedError
+
+    def admit(
+        self,
+        token_ids: Int32Array,
+        ledger: Ledger,
+        row: Int32Array,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Sequence[ContentSpan] = (),
+        max_cached: int | None = None,
+        extra: int = 0,
+    ) -> AdmitResult:
+        """Match, lock, evict and allocate in one call: `row` gets slots for all tokens and `extra`
+        more, in whole pages.
+
+        At most `max_cached` tokens are matched (None: all). Without room now nothing stays taken,
+        though tokens may have been evicted whose slots wait behind a fence.
+
+        The caller has checked the tokens (`as_token_ids`), the spans (`check_content`) and the
+        namespace; nothing is checked again. row: (m,) int32, written to.
+        Cost: as `match_prefix`, `inc_lock_ref` and `evict`.
+        Raises InvalidArgumentError for a row that is too short or cannot be written.
+        """
+        raise NotImplementedError
+
+    def publish(
+        self,
+        token_ids: Int32Array,
+        ledger: Ledger,
+        row: Int32Array,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Sequence[ContentSpan] = (),
+        priority: int = 0,
+        chunked: bool = False,
+        held: Handle | None = None,
+        fence: Any = None,
+    ) -> PublishResult:
+        """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
+
+        [0, held.length) was the tree's and is not looked at again (see `insert`, `after`).
+
+            row     [ tree's | own, already there  | own, new      ]
+                    0   held.length          prefix_length         n
+                             remapped, then freed    handed over
+
+        The row names the tree's slots before the duplicates are freed, behind `fence` if there is
+        one. What the caller has checked is as for `admit`.
+        Cost: as `insert`. Raises as `insert` does, and then nothing changed.
+        """
+        raise NotImplementedError
+
+    def take(self, n: int, ledger: Ledger) -> tuple[Int32Array | None, int]:
+        """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
+
+        n: whole pages. No slots (None) and none taken if there is no room now. What waits behind a
+        fence counts as room to come: there are none now, and no more is evicted.
+        Cost: as `evict`.
+        """
+        slots = ledger.take(n)
+        if slots is not None:
+            return slots, 0
+        missing = n - ledger.free_size - ledger.deferred_size
+        if missing > self.evictable_size or missing <= 0:
+            return None, 0
+        evicted = self.evict(missing)
+        ledger.free(evicted)
+        return ledger.take(n), len(evicted)
 
     def evict(self, num_tokens: int) -> Int32Array:
         """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up
@@ -243,12 +341,6 @@ class RadixTree(RequestSteps):
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""
         return np.concatenate([np.empty(0, np.int32), *(node.slots for node in self.walk())])
-
-    def format(self, max_nodes: int = 200) -> str:
-        """The tree for a person: a line a node, indented by depth, at most `max_nodes`."""
-        from radixkv.tree.show import format_tree
-
-        return format_tree(self, max_nodes)
 
     def __copy__(self) -> "RadixTree":
         return deepcopy(self)  # two trees share nothing

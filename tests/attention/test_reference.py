@@ -141,7 +141,7 @@ def test_a_batch_names_all_its_rows_differently_or_none(names):
 @pytest.mark.parametrize("slot", [0, 3, 132, -1])
 def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
     case = Case(4)
-    with pytest.raises(InvalidSlotsError, match=f"is {slot}; this pool's slots are 4 to 131"):
+    with pytest.raises(InvalidSlotsError, match=f"must be in the pool, 4 to 131; got {slot}"):
         case.backend.plan(AttentionBatch([np.array([4, slot, 5], np.int32)], [1]))
     with pytest.raises(InvalidArgumentError, match="no batch is planned"):
         case.backend.run(case.q, 0)

@@ -419,8 +419,8 @@ def test_a_generation_ends_where_the_pool_ends(tiny_llama, alone):
     [
         ([], {}, InvalidTokensError, "prompt_ids is empty"),
         ([1, 97], {}, InvalidTokensError, r"prompt_ids\[1\] is 97; this model takes 0 to 96"),
-        ([1, -1], {}, InvalidTokensError, "is -1"),
-        ([1], {"max_new_tokens": 0}, InvalidArgumentError, "max_new_tokens is 0"),
+        ([1, -1], {}, InvalidTokensError, "got -1"),
+        ([1], {"max_new_tokens": 0}, InvalidArgumentError, "max_new_tokens must be .* got 0"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(tiny_llama, prompt, options, error, named):

@@ -173,5 +173,5 @@ def test_lru_is_drawn_between_its_points_only_where_it_is_known(log, other):
 
 
 def test_a_study_takes_capacities_that_can_be_drawn(log):
-    with pytest.raises(InvalidArgumentError, match="capacity is 0"):
+    with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got 0"):
         study(log, Setting(), policies=[], capacities=[64, 0])

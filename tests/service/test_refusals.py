@@ -145,7 +145,11 @@ LOCAL_REFUSALS = {
         errors.InvalidTokensError,
         r"prompts\[1\]",
     ),
-    "no ids": (lambda client: client.match([1, 1.5]), errors.InvalidTokensError, r"\[1\] is 1\.5"),
+    "no ids": (
+        lambda client: client.match([1, 1.5]),
+        errors.InvalidTokensError,
+        r"\[1\] must be .* got 1\.5",
+    ),
     "text": (lambda client: client.match("abc"), errors.InvalidTokensError, "str"),
     "empty prompt": (
         lambda client: client.match([[]]),

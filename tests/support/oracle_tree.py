@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from itertools import count
 from typing import Any
 
-from radixkv.tree.reuse_model import KINDS, ReuseModel
+from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
 
 Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
 

@@ -108,5 +108,5 @@ def test_factors_have_bounds(factor):
 
 
 def test_a_capacity_is_a_number_of_tokens():
-    with pytest.raises(InvalidArgumentError, match="capacity is 0"):
+    with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got 0"):
         CapacityEstimator(0)

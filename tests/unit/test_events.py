@@ -10,7 +10,7 @@ from radixkv.cache.events import (
     replay,
     runs_of,
 )
-from radixkv.tree import Stored, Trimmed
+from radixkv.tree import Stored, Trimmed, format_tree
 from tests.support.trees import Words
 
 OTHER = Namespace(salt="other")
@@ -116,7 +116,7 @@ def test_what_looks_and_locks_is_no_change(follower, words):
     words.probe("ab")
     words.tree.dec_lock_ref(words.lock("ab"))
     words.tree.check_integrity()
-    words.tree.format()
+    format_tree(words.tree)
     assert follower.follow() == []
 
 

@@ -63,7 +63,7 @@ def test_what_is_no_amount_changes_nothing(words, number):
     for word in ("a", "bcdef", "g"):
         words.insert(word)
     before = snapshot(words.tree)
-    with pytest.raises(InvalidArgumentError, match="num_tokens is"):
+    with pytest.raises(InvalidArgumentError, match="num_tokens must be"):
         words.tree.evict(number)
     assert snapshot(words.tree) == before
 

@@ -106,7 +106,7 @@ def test_i1_two_requests_have_one_row(cache):
 
 
 def test_i1_the_tree_holds_a_slot_twice(plain):
-    node = next(plain.tree._walk_nodes())[1]
+    node = next(plain.tree.nodes.walk())[1]
     node.slots = node.slots[[0, 0, 2]]
     assert any("more than once" in line for line in broken(plain, "I1 partition"))
 
@@ -114,10 +114,11 @@ def test_i1_the_tree_holds_a_slot_twice(plain):
 # ---- I2: sizes are what the nodes hold ----
 
 
-@pytest.mark.parametrize("counter", ["_evictable", "_protected", "_num_nodes"])
+@pytest.mark.parametrize("counter", ["evictable", "protected", "num_nodes"])
 @pytest.mark.parametrize("error", [1, -1])
 def test_i2_a_size_is_wrong(plain, counter, error):
-    setattr(plain.tree, counter, getattr(plain.tree, counter) + error)
+    nodes = plain.tree.nodes
+    setattr(nodes, counter, getattr(nodes, counter) + error)
     broken(plain, "I2 sizes")
 
 
@@ -142,7 +143,7 @@ def test_i3_the_lock_is_on_another_path(cache):
 
 
 def test_i3_a_node_counts_wrongly(plain):
-    next(plain.tree._walk_nodes())[1].lock_ref += 1
+    next(plain.tree.nodes.walk())[1].lock_ref += 1
     broken(plain, "I3 locks")
 
 
@@ -303,27 +304,27 @@ def test_i6_a_slot_outlives_the_last_request(cache):
 
 
 def test_i7_a_node_stands_under_a_wrong_key(plain):
-    root = plain.tree._roots[running(plain).namespace]
+    root = plain.tree.nodes.roots[running(plain).namespace]
     (node,) = root.children.values()
     root.children = {b"\x09\x00\x00\x00": node}
     broken(plain, "I7 reach")
 
 
 def test_i7_a_node_says_another_parent(plain):
-    _, (_, node) = plain.tree._walk_nodes()
-    node.parent = plain.tree._roots[running(plain).namespace]
+    _, (_, node) = plain.tree.nodes.walk()
+    node.parent = plain.tree.nodes.roots[running(plain).namespace]
     broken(plain, "I7 reach")
 
 
 def test_i7_a_node_is_shorter_than_it_says(plain):
-    node = next(plain.tree._walk_nodes())[1]
+    node = next(plain.tree.nodes.walk())[1]
     node.slots = node.slots[:-1]
     broken(plain, "I7 reach")
 
 
 def test_i7_a_subtree_is_cut_off(plain):
-    """Nobody walks there any more: its slots are held by none, and sizes say it."""
-    next(plain.tree._walk_nodes())[1].children.clear()
+    """Nothing walks there any more: its slots are held by none, and sizes say it."""
+    next(plain.tree.nodes.walk())[1].children.clear()
     broken(plain, "I1 partition")
     broken(plain, "I2 sizes")
 
@@ -333,17 +334,17 @@ def test_i7_a_subtree_is_cut_off(plain):
 
 def test_a_victim_is_missing_from_the_order(plain):
     plain.abort(running(plain))
-    plain.tree._leaves.clear()
+    plain.tree.nodes.leaves.clear()
     broken(plain, "order")
 
 
 def test_a_node_is_newer_than_its_parent(plain):
-    _, (_, node) = plain.tree._walk_nodes()
+    _, (_, node) = plain.tree.nodes.walk()
     node.recency += 100
     broken(plain, "order")
 
 
 def test_content_is_miscounted(plain):
     store(plain, [8, 8], content=[(0, 2, b"x")])
-    plain.tree._content._uses[0] += 1
+    plain.tree.nodes.content._uses[0] += 1
     broken(plain, "content")

@@ -11,7 +11,7 @@ from radixkv.cache import PrefixCache
 from radixkv.cache.request import Request
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers.generation import Generation
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import DEFAULT, Namespace
 
 

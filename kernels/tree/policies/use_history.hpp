@@ -1,15 +1,14 @@
 // When every node was used, and what follows from it: the memory of the adaptive policy, see
-// radixkv/tree/adaptive.py.
+// radixkv/tree/policies/adaptive.py.
 #pragma once
 
 #include <algorithm>
 #include <cstdint>
+#include <string>
 #include <vector>
 
-#include "arena.hpp"
+#include "../order_heap.hpp"
 #include "ghosts.hpp"
-#include "policy.hpp"
-#include "prefix_hash.hpp"
 #include "reuse_model.hpp"
 
 namespace radixkv {
@@ -74,7 +73,9 @@ class UseHistory {
 
     void clear();
 
-    friend class TreeCheck;
+    // See `Policy::check`.
+    void check(const std::vector<NodeId>& nodes, uint64_t size,
+               std::vector<std::string>& lines) const;
 
   private:
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;

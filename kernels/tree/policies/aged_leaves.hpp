@@ -1,7 +1,7 @@
 // Leaves from the one used last longest ago to the one used last, with both ends at hand.
 #pragma once
 
-#include "order_heap.hpp"
+#include "../order_heap.hpp"
 #include "use_history.hpp"
 
 namespace radixkv {

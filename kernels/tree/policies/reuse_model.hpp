@@ -1,5 +1,5 @@
-// When what is cached will be used again, learnt from when it was: radixkv/tree/reuse_model.py has
-// the same in fewer words, and radixkv/tree/adaptive.py why.
+// When what is cached will be used again, learnt from when it was. radixkv/tree/policies/ has the
+// same in fewer words (reuse_model.py), and why (adaptive.py).
 #pragma once
 
 #include <array>

@@ -1,11 +1,13 @@
 // What was evicted lately.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
+#include <type_traits>
 #include <vector>
 
-#include "edge_table.hpp"
-#include "prefix_hash.hpp"
+#include "../edge_table.hpp"
+#include "../prefix_hash.hpp"
 
 namespace radixkv {
 
@@ -16,6 +18,8 @@ struct Ghost {
     uint32_t kind = 0;
     uint32_t tokens = 0;
 };
+
+static_assert(std::is_trivially_copyable_v<Ghost>);
 
 // Ghosts in the order in which they came, found by the hash of the prefix.
 class Ghosts {
@@ -58,7 +62,10 @@ class Ghosts {
     }
 
     // The oldest; there must be one.
-    Ghost take_oldest() { return remove(items_[NONE].next); }
+    Ghost take_oldest() {
+        assert(items_[NONE].next != NONE);
+        return remove(items_[NONE].next);
+    }
 
     // From the oldest on.
     template <class Visit>

@@ -107,6 +107,25 @@ void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<Node
     }
 }
 
+void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
+                       std::vector<std::string>& lines) const {
+    uint64_t there = size + ghosts_.tokens();
+    if (model_.waiting_tokens() != there) {
+        lines.push_back("history: " + std::to_string(model_.waiting_tokens()) +
+                        " tokens are said to wait, " + std::to_string(there) +
+                        " are there or ghosts");
+    }
+    for (NodeId id : nodes) {
+        const Node& own = nodes_[id];
+        PrefixHash above = seen_[own.parent].hash;
+        std::string name = "node " + std::to_string(public_id(own, id));
+        if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
+            lines.push_back("history: " + name + " has the hash of another prefix");
+        if (used(id) > model_.turn())
+            lines.push_back("history: " + name + " was used in a turn that is to come");
+    }
+}
+
 void UseHistory::clear() {
     model_.clear();
     ghosts_.clear();

@@ -36,14 +36,17 @@ bench/README.md has what it reaches, and what else was tried.
 """
 
 from collections import OrderedDict
-from collections.abc import Sequence
-from hashlib import blake2b
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import NamedTuple
 
-from radixkv.tree.namespace import Namespace
-from radixkv.tree.node import Node
-from radixkv.tree.prefix_hash import extend_hash, shorten_hash
-from radixkv.tree.reuse_model import ReuseModel
+from sortedcontainers import SortedDict
+
+from radixkv.pages import round_up
+from radixkv.tree.nodes import Node, OrderKey, Policy, Root
+from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
+from radixkv.tree.prefix_hash import extend_hash, hash_space, shorten_hash
 
 _GHOST_TOKENS_PER_TOKEN = 4
 _MOST_GHOSTS_EVERY = 128
@@ -53,7 +56,7 @@ _SIZE_OF_MOST_GHOSTS = 32_768
 class Ghost(NamedTuple):
     """What was known of the last token of a prefix that was evicted.
 
-    tokens: for how many it stands.
+    tokens: how many it stands for.
     """
 
     used: int
@@ -61,66 +64,96 @@ class Ghost(NamedTuple):
     tokens: int
 
 
-class UseHistory:
-    """When every node was used: `Node.used` (a turn), `Node.uses`, `Node.hash`."""
+@dataclass(slots=True)
+class Uses:
+    """The memo of a node. used: the turn of its last use. hash: of the prefix that ends with it."""
+
+    hash: int
+    used: int = 0
+    count: int = 0
+
+    @property
+    def kind(self) -> int:
+        """How often it was used again, as far as the policy makes a difference."""
+        return min(self.count, KINDS - 1)
+
+
+class Adaptive(Policy):
+    """Evict what promises the fewest hits for the room it takes; see the module."""
 
     def __init__(self, page_size: int) -> None:
         self.model = ReuseModel()
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
-        self.ghost_tokens = 0  # for which all of them stand
-        self._most_every = -(-_MOST_GHOSTS_EVERY // page_size) * page_size
-        self._every = self._most_every  # tokens for which one more ghost stands
+        self.ghost_tokens = 0  # what all of them stand for
+        self._most_every = round_up(_MOST_GHOSTS_EVERY, page_size)
+        self._every = self._most_every  # tokens to a ghost
 
-    def order_key(self, node: Node) -> tuple[int, int, int]:
-        """What is worth least comes first; see the module."""
-        return self.model.worth(node.kind, node.used, node.start), node.used, node.recency
+    def order_key(self, leaf: Node) -> OrderKey:
+        """The leaves of a kind stand together, by age."""
+        uses: Uses = leaf.memo
+        return uses.kind, uses.used, leaf.recency
 
-    def split(self, head: Node, tail: Node) -> None:
-        """`head` was cut off `tail`."""
-        assert head.parent is not None
-        head.used, head.uses = tail.used, tail.uses
-        head.hash = extend_hash(head.parent.hash, head.codes)
+    def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
+        begins = [leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
+        ends = (at for first, end in pairwise(begins) if first < end for at in (first, end - 1))
+        candidates: Iterator[Node] = (leaves.peekitem(at)[1] for at in ends)
+        return min(candidates, key=self._worth)
+
+    def _worth(self, leaf: Node) -> tuple[int, int, int]:
+        """What is worth least comes first."""
+        uses: Uses = leaf.memo
+        return self.model.worth(uses.kind, uses.used, leaf.start), uses.used, leaf.recency
+
+    def begin(self, root: Root) -> None:
+        root.memo = Uses(hash_space(root.namespace))
 
     def use(self, path: Sequence[Node]) -> None:
-        """The nodes of a key that is asked for as a whole: a turn begins."""
+        """A turn begins."""
         self.model.next_turn()
         for node in path:
+            uses: Uses = node.memo
             if node.hit_count:
-                age = self.model.turn - node.used
-                self.model.reuse(node.used, node.kind, len(node.slots), age)
-                node.uses += 1
+                age = self.model.turn - uses.used
+                self.model.reuse(uses.used, uses.kind, len(node.slots), age)
+                uses.count += 1
             else:  # nothing but chunks went through it: it was not there before
-                self.model.remove(node.used, node.kind, len(node.slots))
-            node.used = self.model.turn
-            self.model.add(node.used, node.kind, len(node.slots))
+                self.model.remove(uses.used, uses.kind, len(node.slots))
+            uses.used = self.model.turn
+            self.model.add(uses.used, uses.kind, len(node.slots))
 
     def add(self, leaf: Node, *, chunked: bool) -> None:
-        """A new leaf; of a chunk the turn comes later."""
+        """The turn of a chunk comes later."""
         assert leaf.parent is not None
-        leaf.hash, leaf.used = leaf.parent.hash, self.model.turn
+        leaf.memo = uses = Uses(leaf.parent.memo.hash, self.model.turn)
         asked = came_back = 0
         for end in self._cuts(leaf.start, leaf.end):
             at = max(leaf.start, (end - 1) // self._every * self._every)
-            leaf.hash = extend_hash(leaf.hash, leaf.codes[at - leaf.start : end - leaf.start])
+            uses.hash = extend_hash(uses.hash, leaf.codes[at - leaf.start : end - leaf.start])
             if end % self._every:
                 continue
             asked += 1
-            ghost = self._take_ghost(leaf.hash)
+            ghost = self._take_ghost(uses.hash)
             if ghost is not None:
                 came_back += 1
                 self.model.reuse(*ghost, self.model.turn + chunked - ghost.used)
-        leaf.uses = int(came_back > 0 and 2 * came_back >= asked)
-        self.model.add(leaf.used, leaf.kind, len(leaf.slots))
+        uses.count = int(came_back > 0 and 2 * came_back >= asked)
+        self.model.add(uses.used, uses.kind, len(leaf.slots))
 
-    def trim(self, node: Node, keep: int) -> None:
-        """The node is about to lose its tokens from `keep` on."""
-        self.model.remove(node.used, node.kind, len(node.slots) - keep)
-        to = node.start + keep
-        for end in reversed(self._cuts(to, node.end)):
+    def split(self, head: Node, tail: Node) -> None:
+        assert head.parent is not None
+        uses: Uses = tail.memo
+        above = extend_hash(head.parent.memo.hash, head.codes)
+        head.memo = Uses(above, uses.used, uses.count)
+
+    def trim(self, leaf: Node, keep: int) -> None:
+        uses: Uses = leaf.memo
+        self.model.remove(uses.used, uses.kind, len(leaf.slots) - keep)
+        start, to = leaf.start, leaf.start + keep
+        for end in reversed(self._cuts(to, leaf.end)):
             if end % self._every == 0:
-                self._add_ghost(node.hash, Ghost(node.used, node.kind, self._every))
+                self._add_ghost(uses.hash, Ghost(uses.used, uses.kind, self._every))
             at = max(to, (end - 1) // self._every * self._every)
-            node.hash = shorten_hash(node.hash, node.codes[at - node.start : end - node.start])
+            uses.hash = shorten_hash(uses.hash, leaf.codes[at - start : end - start])
 
     def _cuts(self, start: int, end: int) -> list[int]:
         """Where ghosts end between `start` and `end`, and `end`."""
@@ -142,20 +175,25 @@ class UseHistory:
         self.model.add(*ghost)
 
     def begin_eviction(self, size: int) -> None:
-        """Of a tree of `size` tokens."""
         self.model.refresh(size)
         fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
         self._every = self._most_every * fewer
 
     def end_eviction(self, size: int) -> None:
-        """`size` tokens are left."""
         while self.ghost_tokens > _GHOST_TOKENS_PER_TOKEN * size:
             oldest = next(iter(self._ghosts))
             ghost = self._take_ghost(oldest)
             assert ghost is not None
             self.model.give_up(*ghost)
 
-
-def hash_space(namespace: Namespace) -> int:
-    """Where the hashes of a namespace's prefixes begin: ghosts of two namespaces are told apart."""
-    return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=4).digest(), "little")
+    def check(self, nodes: Sequence[Node], size: int) -> Iterator[str]:
+        waiting, there = self.model.waiting_tokens, size + self.ghost_tokens
+        if waiting != there:
+            yield f"history: {waiting} tokens are said to wait, {there} are there or ghosts"
+        for node in nodes:
+            assert node.parent is not None
+            uses: Uses = node.memo
+            if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
+                yield f"history: node {node.id} has the hash of another prefix"
+            if uses.used > self.model.turn:
+                yield f"history: node {node.id} was used in turn {uses.used}, which is to come"
