@@ -42,8 +42,8 @@ class ReqToTokenPool:
 
     def free(self, row: int) -> None:
         """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
-        is_row = isinstance(row, int | np.integer) and 0 <= row < self.max_requests
-        if not is_row or not self._is_held[row]:
+        is_int = type(row) is int or isinstance(row, np.integer)
+        if not is_int or not 0 <= row < self.max_requests or not self._is_held[row]:
             raise InvalidArgumentError(
                 f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )

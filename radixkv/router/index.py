@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.cache.events import Run, Runs, Update
+from radixkv.cache.events import Runs, StoredRun, Update
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
@@ -225,7 +225,7 @@ class PrefixIndex:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]
         return {
-            row.run: Run(row.parent_run, row.parent_offset, row.codes, name)
+            row.run: StoredRun(row.parent_run, row.parent_offset, row.codes, name)
             for row, name in zip(rows, names, strict=True)
         }
 

@@ -185,7 +185,7 @@ def test_the_client_raises_the_librarys_errors(client):
 
 @pytest.mark.parametrize("error", [RuntimeError, errors.NotLockedError])
 def test_a_bug_is_internal_and_tells_nothing(caplog, error):
-    class BrokenCache(PrefixCache):
+    class BrokenCache(PrefixCache):  # type: ignore[misc]
         """A cache with a bug that talks."""
 
         def stats(self):
