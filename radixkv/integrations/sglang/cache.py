@@ -1,8 +1,9 @@
 """SGLang's `BasePrefixCache` over our tree.
 
-What SGLang calls a node is a `Place` here: a handle of the tree and the tickets on its path. A
-request's life is match_prefix, lock, path_device_indices; then checkpoint, once for each chunk and
-once at its end; then unlock. See SGLang's `mem_cache/base_prefix_cache.py` and `common.py`.
+What SGLang calls a node is a `Place` here: a handle of the tree, and the numbers that stand for the
+slots of its path (see `numbers.py`). A request's life is match_prefix, lock, path_device_indices;
+then checkpoint, once for each chunk and once at its end; then unlock. See SGLang's
+`mem_cache/base_prefix_cache.py` and `common.py`.
 """
 
 import threading
@@ -28,8 +29,8 @@ from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 from radixkv.errors import CacheCorruptedError, InvalidTokensError
 from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
+from radixkv.integrations.sglang.numbers import slot_numbers
 from radixkv.integrations.sglang.order import depth_first
-from radixkv.integrations.sglang.tickets import TicketTable
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
 from radixkv.tree.show import format_tree
@@ -42,24 +43,24 @@ _RECEIPT = DecLockRefParams()
 
 
 class Place:
-    """The first `length` tokens of a key: those of `above`, and behind them those of `tickets`."""
+    """The first `length` tokens of a key: those of `above`, and behind them those of `numbers`."""
 
-    __slots__ = ("above", "handle", "tickets")
+    __slots__ = ("above", "handle", "numbers")
 
-    def __init__(self, handle: Handle, tickets: Int32Array, above: "Place | None" = None) -> None:
-        self.handle, self.tickets, self.above = handle, tickets, above
+    def __init__(self, handle: Handle, numbers: Int32Array, above: "Place | None" = None) -> None:
+        self.handle, self.numbers, self.above = handle, numbers, above
 
     @property
     def length(self) -> int:
         return self.handle.length
 
     def path(self) -> Int32Array:
-        """The tickets from the root on."""
-        parts, place = [], self
+        """The numbers of its slots, from the root on."""
+        parts, place = [self.numbers], self
         while place.above is not None:
-            parts.append(place.tickets)
             place = place.above
-        return np.concatenate([place.tickets, *reversed(parts)]) if parts else place.tickets
+            parts.append(place.numbers)
+        return np.concatenate(parts[::-1]) if len(parts) > 1 else self.numbers
 
 
 class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
@@ -76,7 +77,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         self.lock_of_tree = threading.RLock()
         self._keys = Keys(self.is_eagle, lambda: (node.codes for node in self.tree.walk()))
         allocator = self.token_to_kv_pool_allocator
-        self._tickets = TicketTable(allocator.size, allocator.device)
+        self._numbers = slot_numbers(allocator.size, allocator.device)
         self._events = BlockEvents(params, self._keys) if params.enable_kv_cache_events else None
         if self._events is not None:
             self.tree.track_changes()
@@ -103,7 +104,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
 
     def path_device_indices(self, node: Place) -> torch.Tensor:
         """(length,) int64 on the device, new: the slots of the path."""
-        return self._tickets.slots(node.path())
+        return self._numbers.slots(node.path())
 
     def dfs_weight_order(self, node_handles: Sequence[Place]) -> list[int]:
         """See `depth_first`."""
@@ -136,9 +137,9 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     def checkpoint(self, req: Any, *, up_to: int, **_: Any) -> None:
         """Store the whole pages of the request's first `up_to` tokens, and move its lock there.
 
-            row     [ tree's | own, already there  | own, new      | rest of a page ]
-                    0      held               there            length            up_to
-                             remapped, then freed    the tree's now  the request's
+            row     [ tree's | own, already there  | own, new       | rest of a page ]
+                    0      known           prefix_length          length          up_to
+                             remapped, then freed    the tree's now   stays its own
 
         The caller frees what is behind `cache_protected_len`.
         """
@@ -147,7 +148,8 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         assert known == kv.cache_protected_len, (known, kv.cache_protected_len)
         # Never back: what a stop or a stripped answer leaves behind is the tree's already.
         length = max(round_down(self._keys.length(up_to), self.page_size), known)
-        own = self._tickets.take(length - known)
+        row = self.req_to_token_pool.req_to_token[kv.req_pool_idx, known:length]
+        own = self._numbers.issue(row)
         namespace = self._keys.of_request(req)
         stored = self._read(
             lambda path: self.tree.insert(
@@ -158,15 +160,15 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             req.full_untruncated_fill_ids,
             length,
         )  # fmt: skip
-        there = stored.prefix_length
-        row = self.req_to_token_pool.req_to_token[kv.req_pool_idx]
-        self._tickets.bind(own[there - known :], row[there:length])
-        if there > known:
-            duplicates = row[known:there].to(torch.int64, copy=True)
-            row[known:there] = self._tickets.slots(stored.slots)
-            self._tickets.give_back(own[: there - known])
+        there = stored.prefix_length - known
+        if there:
+            duplicates = row[:there].to(torch.int64, copy=True)
+            row[:there] = self._numbers.slots(stored.slots)
+            self._numbers.give_back(own[:there])
             self.token_to_kv_pool_allocator.free_segment(duplicates, start_pos=known)
-        place = Place(stored.handle, np.concatenate([stored.slots, own[there - known :]]), held)
+        self._numbers.bind(own, row, there)
+        numbers = np.concatenate([stored.slots, own[there:]]) if there else own.copy()
+        place = Place(stored.handle, numbers, held)
         lock = self.lock(place)
         self.unlock(req.lock)
         req.lock, req.last_node = lock, place
@@ -182,19 +184,19 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     def evict(self, params: EvictParams) -> EvictResult:
         """Free `num_tokens` tokens (rounded up to whole pages), or all that are under no lock."""
         start = time.perf_counter()
-        tickets = self.tree.evict(params.num_tokens)
-        if len(tickets):
-            slots = self._tickets.slots(tickets)
-            self._tickets.give_back(tickets)
+        evicted = self.tree.evict(params.num_tokens)
+        if len(evicted):
+            slots = self._numbers.slots(evicted)
+            self._numbers.give_back(evicted)
             self.token_to_kv_pool_allocator.free_segment(slots, start_pos=0)
             self._record()
-        self.update_eviction_metrics(len(tickets), start)
-        return EvictResult(num_tokens_evicted=len(tickets))
+        self.update_eviction_metrics(len(evicted), start)
+        return EvictResult(num_tokens_evicted=len(evicted))
 
     def reset(self) -> None:
         """Forget everything; the caller clears the allocator and the rows itself."""
         self.tree.reset()
-        self._tickets.clear()
+        self._numbers.clear()
         self._keys.clear()
         if self._events is not None:
             self._events.clear()
@@ -223,7 +225,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
 
     def all_values_flatten(self) -> torch.Tensor:
         """(total_size,) int64 on the device: the slots of all cached tokens."""
-        return self._tickets.slots(self.tree.all_slots())
+        return self._numbers.slots(self.tree.all_slots())
 
     def sanity_check(self) -> None:
         """Raises CacheCorruptedError naming each broken invariant. Walks everything."""

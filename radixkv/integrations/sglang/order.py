@@ -11,11 +11,12 @@ def depth_first(paths: Sequence[Int32Array]) -> list[int]:
     """The places of `paths`, depth first: the subtree that most of them go through comes first, and
     a path after those that go on from it.
 
-    paths: tickets. One stands for one place in the tree, so paths part where their tickets do.
+    paths: what the tree holds for their tokens. No two places hold the same, so paths part where
+    these numbers do.
     Cost: O(tokens of all paths) for each node at which they part.
     """
     order: list[int] = []
-    # (paths that share their first `depth` tickets, depth); None: all of them end here.
+    # (paths that share their first `depth` numbers, depth); None: all of them end here.
     stack: list[tuple[list[int], int | None]] = [(list(range(len(paths))), 0)]
     while stack:
         group, depth = stack.pop()
@@ -38,7 +39,7 @@ def depth_first(paths: Sequence[Int32Array]) -> list[int]:
 
 
 def _shared(paths: Sequence[Int32Array]) -> int:
-    """How many tickets all of them begin with."""
+    """How many numbers all of them begin with."""
     first, *others = paths
     shared = len(first)
     for other in others:

@@ -1,13 +1,16 @@
 """SGLang where it is installed, else the stand-in for it; and a cache with what is around it."""
 
 import sys
+from importlib import import_module
 from importlib.util import find_spec
 
 import pytest
 
 from tests.integrations.sglang import standin
 
-OF_SGLANG = ("sglang", "radixkv.integrations.sglang", "tests.integrations.sglang.scheduler")
+PLUGIN = "radixkv.integrations.sglang"
+CACHE = f"{PLUGIN}.cache"
+OF_SGLANG = ("sglang", PLUGIN, "tests.integrations.sglang.scheduler")
 
 
 def _forget(*packages):
@@ -45,9 +48,14 @@ def scheduler(monkeypatch):
     """`scheduler(...)`: see `scheduler.Scheduler`."""
     from tests.integrations.sglang.scheduler import Scheduler
 
-    def make(core=None, **how):
+    def make(core=None, numbers=None, **how):
+        """core: of the tree. numbers: the class that stands in for what the device would get."""
         if core is not None:
             monkeypatch.setenv("RADIXKV_CORE", core)
+        if numbers is not None:
+            cache, found = map(import_module, (CACHE, f"{PLUGIN}.numbers"))
+            chosen = getattr(found, numbers)
+            monkeypatch.setattr(cache, "slot_numbers", lambda size, device: chosen(size, device))
         return Scheduler(**how)
 
     return make

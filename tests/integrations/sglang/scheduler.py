@@ -40,15 +40,40 @@ class Req:
         return self.cache_salt, self.extra_key, self.lora_id
 
 
+class CountingAllocator:
+    """Its slots have no contents, so it only counts them."""
+
+    def __init__(self, size, device):
+        self.size, self.device, self.page_size, self.free = size, device, 1, size
+
+    def available_size(self):
+        return self.free
+
+    def alloc(self, need_size):
+        self.free -= need_size
+        return torch.empty(need_size, dtype=torch.int64, device=self.device)
+
+    def free_segment(self, free_index, *, start_pos):
+        self.free += len(free_index)
+
+    def free_segments(self, segments):
+        for free_index, start_pos in segments:
+            self.free_segment(free_index, start_pos=start_pos)
+
+
 class Scheduler:
     """One cache, its pools, and the calls in the order in which SGLang makes them."""
 
-    def __init__(self, num_slots=512, page_size=1, make=None, **params):
+    def __init__(self, num_slots=512, page_size=1, make=None, device="cpu", **params):
         self.page_size, self.num_slots = page_size, num_slots
-        self.allocator = PagedTokenToKVPoolAllocator(
-            num_slots, page_size, torch.int64, "cpu", None, False
-        )
-        self.rows = ReqToTokenPool(MAX_REQUESTS, MAX_TOKENS, "cpu", False)
+        self.reads = device != "meta"
+        if self.reads:
+            self.allocator = PagedTokenToKVPoolAllocator(
+                num_slots, page_size, torch.int64, device, None, False
+            )
+        else:
+            self.allocator = CountingAllocator(num_slots, device)
+        self.rows = ReqToTokenPool(MAX_REQUESTS, MAX_TOKENS, device, False)
         self.free_rows = list(range(1, MAX_REQUESTS + 1))
         self.memory = [None] * (num_slots + page_size)
         self.running = []
@@ -105,11 +130,11 @@ class Scheduler:
 
     def finish(self, req):
         req.is_finished = True
-        self._release(req, checkpoint=True)
+        self.release(req)
 
     def abort(self, req):
         """Or retract it: its K/V is not stored."""
-        self._release(req, checkpoint=False)
+        self.release(req, checkpoint=False)
 
     def run(self, ids, answer=(), chunk=None, **how):
         """A whole life; what was cached."""
@@ -123,8 +148,9 @@ class Scheduler:
         self.finish(req)
         return cached
 
-    def _release(self, req, checkpoint):
-        owned = req.computed
+    def release(self, req, owned=None, checkpoint=True):
+        """Free its row; owned: how much of it may be stored, as a stop or a stripped answer say."""
+        owned = req.computed if owned is None else owned
         if checkpoint:
             self.cache.checkpoint(req, up_to=owned)
         cache = self.cache
@@ -157,7 +183,7 @@ class Scheduler:
             slots = self.allocator.alloc(more)
             row[req.allocated : req.allocated + more] = slots
             req.allocated += more
-        for at in range(req.computed, up_to):
+        for at in range(req.computed, up_to) if self.reads else ():
             self.memory[row[at]] = self._content(req, at)
         req.computed = up_to
 
@@ -167,12 +193,16 @@ class Scheduler:
         return req.space, ids.tobytes()
 
     def _check_computed(self, req, up_to):
+        if not self.reads:
+            return
         row = self.rows.req_to_token[req.kv.req_pool_idx, :up_to].tolist()
         for at, slot in enumerate(row[: up_to - self.cache.is_eagle]):
             assert self.memory[slot] == self._content(req, at), (at, slot)
 
     def check(self):
         """Nothing is lost and nothing is held twice."""
+        if not self.reads:
+            return
         cached = self.cache.all_values_flatten().tolist()
         own = []
         for req in self.running:

@@ -222,7 +222,9 @@ class PagedTokenToKVPoolAllocator(BaseTokenToKVPoolAllocator):
 
 class ReqToTokenPool:
     def __init__(self, size, max_context_len, device, enable_memory_saver=False):
-        self.req_to_token = torch.zeros((size + 1, max_context_len), dtype=torch.int32)
+        self.req_to_token = torch.zeros(
+            (size + 1, max_context_len), dtype=torch.int32, device=device
+        )
 
 
 @dataclass
