@@ -13,7 +13,7 @@ import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
-from radixkv.cache.request import Request, State
+from radixkv.cache.request import Request, RequestNumbers, State
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
@@ -48,7 +48,7 @@ class Forked(NamedTuple):
 
 
 # What `Request.begin` takes.
-_Started: TypeAlias = tuple[int, Int32Array, int, Int32Array, int, int, Handle, int]
+_Started: TypeAlias = tuple[int, Int32Array, int, Int32Array, int, int, int, Handle, int]
 
 
 class Lifecycle:
@@ -77,33 +77,38 @@ class Lifecycle:
 
     def admit(
         self,
-        token_ids: Int32Array,
+        tokens: Int32Array,
+        length: int,
         namespace: Namespace,
         content: tuple[ContentSpan, ...],
         max_cached: int,
         store: bool,
         priority: int,
     ) -> Request | None:
-        """A new request, whose array `token_ids` is from now on; None: no room now."""
-        started = self._start(token_ids, namespace, content, max_cached)
+        """A new request of the first `length` of `tokens`, an array that is its own from now on.
+
+        None: no room now.
+        """
+        started = self._start(tokens, length, namespace, content, max_cached)
         if started is None:
             return None
-        request = Request(self._next_id, self._rows, namespace, content, store, priority)
-        self._next_id += 1
+        cached, totals, id = started[5], self._totals, self._next_id
+        numbers = RequestNumbers(length, cached)
+        request = Request(id, self._rows, namespace, content, store, priority, numbers)
         request.begin(*started)
-        self.live[request.id] = request
-        numbers, totals = request.numbers, self._totals
-        numbers.prompt_tokens = length = request.length
-        numbers.cached_tokens = cached = request.cached_len
+        self.live[id] = request
+        self._next_id = id + 1
         totals.prompt_tokens += length
         totals.cached_tokens += cached
         totals.lookup_tokens += length
         totals.hit_tokens += cached
         return request
 
-    def resume(self, request: Request, token_ids: Int32Array, max_cached: int) -> Request | None:
+    def resume(
+        self, request: Request, tokens: Int32Array, length: int, max_cached: int
+    ) -> Request | None:
         """The same request again with these tokens; None: no room now."""
-        started = self._start(token_ids, request.namespace, request.content, max_cached)
+        started = self._start(tokens, length, request.namespace, request.content, max_cached)
         if started is None:
             return None
         request.begin(*started)
@@ -114,7 +119,8 @@ class Lifecycle:
 
     def _start(
         self,
-        token_ids: Int32Array,
+        tokens: Int32Array,
+        length: int,
         namespace: Namespace,
         content: tuple[ContentSpan, ...],
         max_cached: int,
@@ -126,19 +132,23 @@ class Lifecycle:
         table, found = self._rows.rows[row], None
         try:
             found = self._tree.admit(
-                token_ids, self._ledger, table, namespace, content=content, max_cached=max_cached
+                tokens[:length],
+                self._ledger,
+                table,
+                namespace,
+                content=content,
+                max_cached=max_cached,
             )
         finally:  # a fence may raise too
             if found is None or found.handle is None:
                 self._rows.free(row)
-        length, handle, evicted = found
+        cached, handle, evicted = found
         if evicted:
             self._totals.evicted_tokens += evicted
         if handle is None:
             return None
-        size = len(token_ids)
-        capacity = size + -size % self._page_size
-        return row, table, capacity, token_ids, length, length, handle, self._generation
+        capacity = length + -length % self._page_size
+        return row, table, capacity, tokens, length, cached, cached, handle, self._generation
 
     def reserve(self, request: Request, n: int) -> Int32Array | None:
         """Slots, (n,) int32, for the next `n` tokens; None: no room now."""
@@ -163,9 +173,8 @@ class Lifecycle:
         is_current = request.store and request.generation == self._generation
         if not is_current or not length or (chunked and length <= request.shared):
             return
-        token_ids = request.token_ids
         published = self._tree.publish(
-            token_ids if length == len(token_ids) else token_ids[:length],
+            request.first(length),
             self._ledger,
             request.table,
             request.namespace,
@@ -176,9 +185,9 @@ class Lifecycle:
             fence=fence,
         )
         request.handle, request.shared = published.handle, length
-        new = length - published.prefix_length
-        request.numbers.published_tokens += new
-        self._totals.published_tokens += new
+        if new := length - published.prefix_length:
+            request.numbers.published_tokens += new
+            self._totals.published_tokens += new
 
     def end(self, request: Request, state: State, fence: Fence | None) -> None:
         """Give everything back."""
@@ -222,6 +231,7 @@ class Lifecycle:
             request.content,
             request.store,
             request.priority,
+            RequestNumbers(),
         )
         self._next_id += 1
         row = self._rows.allocate()
@@ -234,6 +244,7 @@ class Lifecycle:
             table,
             capacity,
             request.token_ids.copy(),
+            request.length,
             request.length,
             request.shared,
             request.handle,
@@ -271,7 +282,7 @@ class Lifecycle:
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self._tree.match_prefix(
-            request.token_ids[:shared],
+            request.first(shared),
             request.namespace,
             content=cut_content(request.content, shared),
         )

@@ -254,25 +254,24 @@ class PrefixCache:
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
-        tokens = self._reader.token_ids(token_ids)
-        if type(token_ids) is not list:  # of which this is a copy already
-            tokens = tokens.copy()
-        if not 0 < len(tokens) <= self._longest:
-            self._refuse_length(len(tokens))
-        limit = len(tokens) - 1
+        tokens, length = self._reader.copy_token_ids(token_ids)
+        if not 0 < length <= self._longest:
+            self._refuse_length(length)
+        limit = length - 1
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
             self._check_resumes(resume, namespace)
             resume.namespace = self._weights.present(resume.namespace)
-            return self._lifecycle.resume(resume, tokens, limit)
+            return self._lifecycle.resume(resume, tokens, length, limit)
         if priority or type(priority) is not int:
             priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
-        spans = tuple(check_content(content, len(tokens))) if content else ()
+        spans = tuple(check_content(content, length)) if content else ()
         if type(namespace) is not Namespace or namespace.weight_version != self._weights.version:
             namespace = self._weights.to_store(namespace)
         request = self._lifecycle.admit(
             tokens,
+            length,
             namespace,
             spans,
             limit,
@@ -280,7 +279,7 @@ class PrefixCache:
             priority,
         )
         if request is not None and self._lookups.estimator is not None:
-            self._lookups.observe(tokens, request.namespace, spans)
+            self._lookups.observe(tokens[:length], request.namespace, spans)
         return request
 
     @transaction

@@ -48,10 +48,11 @@ class Request:
         content: tuple[ContentSpan, ...],
         store: bool,
         priority: int,
+        numbers: RequestNumbers,
     ) -> None:
         self.id, self.pool, self.namespace = id, pool, namespace
         self.content, self.store, self.priority = content, store, priority
-        self.numbers = RequestNumbers()
+        self.numbers = numbers
         self._rewritten = 0  # how often slots gave way to others, but for those that it shares
 
     @property
@@ -71,24 +72,28 @@ class Request:
     @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
-        tokens, length = self._tokens, self.length
-        return tokens if len(tokens) == length else tokens[:length]
+        return self._tokens[: self.length]
+
+    def first(self, n: int) -> Int32Array:
+        """(n,) int32: the first `n` of `token_ids`."""
+        return self._tokens[:n]
 
     def begin(
         self,
         row: int,
         table: Int32Array,
         capacity: int,
-        token_ids: Int32Array,
+        tokens: Int32Array,
+        length: int,
         cached_len: int,
         shared: int,
         handle: Handle | None,
         generation: int,
     ) -> None:
-        """Run in that row with these tokens; the array is the request's from now on."""
+        """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
         self.state: State = "running"
         self.row, self.table, self.capacity = row, table, capacity
-        self._tokens, self.length, self.cached_len = token_ids, len(token_ids), cached_len
+        self._tokens, self.length, self.cached_len = tokens, length, cached_len
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 

@@ -11,7 +11,7 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
-from typing import Any, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from radixkv.cache.events import EventLog
 from radixkv.errors import InvalidArgumentError
@@ -51,8 +51,8 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        self: Any = args[0]  # not a parameter: to pass one on beside *args would copy them
-        own: Transactions = self.transactions
+        # `self` is not a parameter: to pass it on beside *args would copy them.
+        own: Transactions = args[0].transactions  # type: ignore[attr-defined]
         with own.lock:
             if own.is_copying:
                 raise InvalidArgumentError("kv.copy must not call the cache; got a call")

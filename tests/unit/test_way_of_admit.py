@@ -1,4 +1,4 @@
-"""The way of a request through the files, as calls go and as a reader without a debugger finds it."""
+"""The way of a request through the files: as calls go, and as a reader finds it."""
 
 import ast
 import inspect
