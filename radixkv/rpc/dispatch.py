@@ -2,9 +2,9 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing, asynccontextmanager, contextmanager
+from contextlib import aclosing, asynccontextmanager
 from functools import partial
 from threading import RLock
 from typing import Any, TypeVar
@@ -12,12 +12,13 @@ from typing import Any, TypeVar
 import grpc
 from grpc_status import rpc_status
 
-from radixkv.errors import DeadlineExceededError, DrainingError, OverloadedError
+from radixkv.errors import DeadlineExceededError, DrainingError, MessageTooLargeError
 from radixkv.rpc import limits
 from radixkv.rpc.auth import TokenFile
 from radixkv.rpc.call import Call
-from radixkv.rpc.method_table import Kind, Rpc
+from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.observer import Observer
+from radixkv.rpc.quota import CallCounts
 from radixkv.rpc.status import to_status
 
 T = TypeVar("T")
@@ -40,7 +41,7 @@ class Dispatcher:
     ) -> None:
         self._writer, self._tokens, self._observer = writer, tokens, observer
         self._lock = lock
-        self._running: dict[Kind, int] = dict.fromkeys(limits.CONCURRENT_CALLS, 0)
+        self._counts = CallCounts()
         self._conversations: set[asyncio.Task[Any]] = set()
         self._on_drain: list[Callable[[], None]] = []
         self._is_draining = False
@@ -56,7 +57,7 @@ class Dispatcher:
     @property
     def is_idle(self) -> bool:
         """Whether no call is under way."""
-        return not any(self._running.values())
+        return self._counts.is_idle
 
     def in_writer(self, work: Callable[[], T]) -> Awaitable[T]:
         """Run `work` in the writer; if it is cancelled before its turn, it never begins."""
@@ -108,8 +109,16 @@ class Dispatcher:
 
         return grpc.unary_stream_rpc_method_handler(serve)
 
-    def conversation(self, rpc: Rpc[Any, Any], handler: Handler) -> Any:
-        """The gRPC method of a call whose requests each get a response, in order, in the writer."""
+    def conversation(
+        self,
+        rpc: Rpc[Any, Any],
+        handler: Handler,
+        on_arrival: Callable[[Any, Call], None],
+    ) -> Any:
+        """The gRPC method of a call whose requests each get a response, in order, in the writer.
+
+        on_arrival: called in the loop with each request as it comes, before it waits for its turn.
+        """
 
         async def serve(requests: AsyncIterator[bytes], grpc_context: Any) -> None:
             async with (
@@ -117,6 +126,10 @@ class Dispatcher:
                 self._ended_by_drain(),
             ):
                 async for data in requests:
+                    self._counts.spend(call.caller.name, call.caller.quota)
+                    if len(data) > limits.LONGEST_STREAMED_REQUEST:
+                        raise _too_long(len(data))
+                    on_arrival(call.read(data), call)
                     respond = partial(_respond, handler, data, call)
                     await grpc_context.write(await self.in_writer(respond))
 
@@ -129,7 +142,7 @@ class Dispatcher:
         with self._observer.call(call, grpc_context) as outcome:
             try:
                 self._check(call, grpc_context)
-                with self._counted(rpc.kind):
+                with self._counts.counted(rpc.kind, call.caller.name, call.caller.quota):
                     yield call
             except Exception as error:
                 outcome.status, outcome.error = to_status(_ours(error)), error
@@ -143,21 +156,6 @@ class Dispatcher:
             call.caller.check_rpc(call.rpc)
         if self._is_draining:
             raise _draining()
-
-    @contextmanager
-    def _counted(self, kind: Kind) -> Iterator[None]:
-        most = limits.CONCURRENT_CALLS[kind]
-        if self._running[kind] >= most:
-            raise OverloadedError(
-                f"{kind} calls under way must be at most {most}; the server takes no more now",
-                retry_after_s=0.1,
-                most=most,
-            )
-        self._running[kind] += 1
-        try:
-            yield
-        finally:
-            self._running[kind] -= 1
 
     @asynccontextmanager
     async def _ended_by_drain(self) -> AsyncIterator[None]:
@@ -178,6 +176,15 @@ class Dispatcher:
 def _respond(handler: Handler, data: bytes, call: Call) -> bytes:
     response: bytes = handler(call.read(data), call).SerializeToString()
     return response
+
+
+def _too_long(size: int) -> MessageTooLargeError:
+    most = limits.LONGEST_STREAMED_REQUEST
+    return MessageTooLargeError(
+        f"a request in a stream must be at most {most} bytes; got {size}",
+        size=size,
+        max_message_bytes=most,
+    )
 
 
 def _draining() -> DrainingError:

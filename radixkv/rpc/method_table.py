@@ -5,12 +5,11 @@ from typing import Generic, Literal, TypeAlias, TypeVar
 
 from google.protobuf.message import Message
 
-from radixkv.rpc.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S
+from radixkv.rpc.limits import ADMIN_DEADLINE_S, DATA_DEADLINE_S, CallKind
 from radixkv.v1 import admin_pb2, info_pb2, lease_pb2, prefix_cache_pb2, router_pb2, watch_pb2
 
 RequestMessage = TypeVar("RequestMessage", bound=Message)
 ResponseMessage = TypeVar("ResponseMessage", bound=Message)
-Kind: TypeAlias = Literal["data", "admin", "stream"]
 Role: TypeAlias = Literal["data", "watch", "admin"]
 
 
@@ -27,7 +26,7 @@ class Rpc(Generic[RequestMessage, ResponseMessage]):
     name: str
     request: type[RequestMessage]
     response: type[ResponseMessage]
-    kind: Kind = "data"
+    kind: CallKind = "data"
     roles: tuple[Role, ...] = ("data",)
     is_bounded: bool = False
 

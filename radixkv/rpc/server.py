@@ -18,7 +18,7 @@ from radixkv.rpc import serving
 from radixkv.rpc.address import check_address, is_local, listen
 from radixkv.rpc.auth import TokenFile
 from radixkv.rpc.dispatch import Dispatcher
-from radixkv.rpc.limits import AGE_OPTIONS, SERVER_OPTIONS
+from radixkv.rpc.limits import AGE_OPTIONS, MAX_CALLS_IN_PYTHON, SERVER_OPTIONS
 from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.metrics import Metrics
 from radixkv.rpc.observer import Observer
@@ -120,6 +120,14 @@ class Server(ABC):
             self._loop.call_soon_threadsafe(self._ask_to_stop, grace_s)
             self._thread.join()
 
+    def reload(self) -> None:
+        """Read the tokens file again at the next call. TLS files are looked at by themselves.
+
+        A signal handler may call it.
+        """
+        if self._tokens is not None:
+            self._tokens.reload()
+
     def __enter__(self) -> Self:
         return self.start()
 
@@ -142,11 +150,14 @@ class Server(ABC):
         self._loop = asyncio.get_running_loop()
         self._stopping: asyncio.Future[float] = self._loop.create_future()
         ages = () if self.address.startswith("unix:") else AGE_OPTIONS
-        server = grpc.aio.server(options=[*SERVER_OPTIONS, *ages])
+        server = grpc.aio.server(
+            options=[*SERVER_OPTIONS, *ages], maximum_concurrent_rpcs=MAX_CALLS_IN_PYTHON
+        )
         with ThreadPoolExecutor(1, "radixkv-writer") as writer, ExitStack() as stack:
             dispatcher = Dispatcher(writer, self._tokens, self._observer, self._lock)
-            health_servicer = await serving.serve_health(server, self.services)
-            self._serve_rpcs(server, dispatcher)
+            open_streams = serving.OpenStreams()
+            health_servicer = await serving.serve_health(server, self.services, open_streams)
+            self._serve_rpcs(server, dispatcher, open_streams)
             # First, as gRPC would keep its own port if this failed.
             stack.callback(self._serve_metrics())
             address = listen(server, self.address, self._credentials)
@@ -161,11 +172,13 @@ class Server(ABC):
                 task.cancel()
             await asyncio.gather(*beside, return_exceptions=True)
 
-    def _serve_rpcs(self, server: grpc.aio.Server, dispatcher: Dispatcher) -> None:
+    def _serve_rpcs(
+        self, server: grpc.aio.Server, dispatcher: Dispatcher, open_streams: serving.OpenStreams
+    ) -> None:
         for rpc, handler in self._handlers(dispatcher).items():
             serving.add_handlers(server, rpc.service, {rpc.name: handler})
         if self._reflection:
-            serving.serve_reflection(server, self.services)
+            serving.serve_reflection(server, self.services, open_streams)
         server.add_generic_rpc_handlers((serving.Unserved(),))
 
     def _serve_metrics(self) -> Callable[[], None]:

@@ -95,11 +95,10 @@ class CacheServer(Server):
             method_table.CLEAR_CACHE: admin.clear_cache,
             method_table.CHECK_INTEGRITY: admin.check_integrity,
         }
-        keep_alive = leases.keep_lease_alive
         return {
             **{rpc: dispatcher.unary(rpc, handler) for rpc, handler in unary.items()},
             method_table.KEEP_LEASE_ALIVE: dispatcher.conversation(
-                method_table.KEEP_LEASE_ALIVE, keep_alive
+                method_table.KEEP_LEASE_ALIVE, leases.keep_lease_alive, leases.note_renewal
             ),
             method_table.WATCH: dispatcher.stream(
                 method_table.WATCH, self.watches.watch, self.watches.drain
@@ -120,15 +119,18 @@ class CacheServer(Server):
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 if self._leases.may_end:
-                    await dispatcher.in_writer(self._settle_now)
+                    while await dispatcher.in_writer(self._settle_now):
+                        await asyncio.sleep(0)  # others have their turns between
                 if self._context.violations:
                     await health_servicer.enter_graceful_shutdown()
         finally:
             self.watches.close()
 
-    def _settle_now(self) -> None:
+    def _settle_now(self) -> bool:
+        """End some leases; whether there are more to end."""
         with self._cache.lock:
             self._leases.settle()
+            return self._leases.is_overdue
 
     def _gauges(self) -> dict[str, float]:
         stats = self._cache.stats()

@@ -10,6 +10,7 @@ from radixkv.service.event_codec import PIECE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (
+    CheckIntegrityRequest,
     CheckIntegrityResponse,
     ClearCacheRequest,
     ClearCacheResponse,
@@ -39,9 +40,9 @@ class AdminHandlers:
                 reply.message = self._evict(request, call)
         return reply.message
 
-    def _evict(self, request: EvictPrefixesRequest, _: Call) -> EvictPrefixesResponse:
+    def _evict(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
         num_evicted = self._cache.evict(request.num_tokens)
-        return EvictPrefixesResponse(header=self._context.header(), num_evicted=num_evicted)
+        return EvictPrefixesResponse(header=self._context.header(call), num_evicted=num_evicted)
 
     def clear_cache(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
         """Forget everything and end all leases; a new epoch begins."""
@@ -50,27 +51,27 @@ class AdminHandlers:
                 reply.message = self._clear(request, call)
         return reply.message
 
-    def _clear(self, request: ClearCacheRequest, _: Call) -> ClearCacheResponse:
+    def _clear(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
         self._cache.reset(force=request.force)
         self._context.leases.settle()
-        return ClearCacheResponse(header=self._context.header())
+        return ClearCacheResponse(header=self._context.header(call))
 
-    def check_integrity(self, *_: object) -> CheckIntegrityResponse:
+    def check_integrity(self, _: CheckIntegrityRequest, call: Call) -> CheckIntegrityResponse:
         """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
             self._context.leases.settle()
             self._context.violations = self._context.violations or self._cache.check_integrity()
             return CheckIntegrityResponse(
-                header=self._context.header(),
+                header=self._context.header(call),
                 violations=self._context.violations[:_MOST_VIOLATIONS],
             )
 
-    async def dump_tree(self, request: DumpTreeRequest, _: Call) -> AsyncGenerator[bytes, None]:
+    async def dump_tree(self, request: DumpTreeRequest, call: Call) -> AsyncGenerator[bytes, None]:
         """Nodes depth first, all of one revision, in pieces."""
 
         def take() -> tuple[ResponseHeader, list[NodeInfo]]:
             with self._context.locked():
-                return self._context.header(), list(self._cache.tree.walk())
+                return self._context.header(call), list(self._cache.tree.walk())
 
         header, nodes = await self._in_writer(take)
         response, size = DumpTreeResponse(header=header), 0

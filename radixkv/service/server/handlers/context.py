@@ -5,7 +5,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from radixkv.cache import PrefixCache
-from radixkv.errors import CacheCorruptedError, InvalidArgumentError, UnsupportedError
+from radixkv.errors import (
+    CacheCorruptedError,
+    InvalidArgumentError,
+    RadixKVError,
+    UnsupportedError,
+)
 from radixkv.rpc.call import Call
 from radixkv.service.server.idempotency import Replies, Reply, ResponseMessage
 from radixkv.service.server.leases import LeaseRecord, Leases
@@ -52,8 +57,23 @@ class HandlerContext:
         """
         with self.locked():
             reply = self._replies.find(call.caller.name, request, response_type)
-            yield reply
+            try:
+                yield reply
+            except RadixKVError:
+                raise
+            except BaseException as error:
+                self._may_be_broken(call, error)
+                raise
             self._replies.keep(reply)
+
+    def _may_be_broken(self, call: Call, error: BaseException) -> None:
+        """A change of the cache failed in the middle: refuse service unless it is sound."""
+        try:
+            self.violations = self.cache.check_integrity()
+        except Exception as failed:
+            self.violations = [f"integrity cannot be checked: {failed!r}"]
+        if self.violations:
+            self.violations.insert(0, f"{call.rpc.name} failed with {type(error).__name__}")
 
     def held_lease(self, request: Any, call: Call) -> LeaseRecord:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""
@@ -78,10 +98,10 @@ class HandlerContext:
                 "`radixkv serve` without a model lends them, CacheServer with lends_slots=True"
             )
 
-    def header(self) -> ResponseHeader:
-        """Where the cache is now."""
+    def header(self, call: Call) -> ResponseHeader:
+        """Where the cache is now. Tenants get no revision, which shows what others do."""
         epoch, revision = self.cache.events.position()
-        return ResponseHeader(epoch=epoch, revision=revision)
+        return ResponseHeader(epoch=epoch, revision=0 if call.caller.is_bound else revision)
 
     def _is_void(self, request: Any, response: Any) -> bool:
         names = response.lease if "lease" in response.DESCRIPTOR.fields_by_name else request

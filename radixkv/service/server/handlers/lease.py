@@ -41,7 +41,7 @@ class LeaseHandlers:
     def _grant(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
         ttl_s = codec.read_seconds(request.ttl)
         lease = self._leases.grant(call.caller, ttl_s, request.holder, request.pool_id)
-        return GrantLeaseResponse(header=self._context.header(), lease=self._message(lease))
+        return GrantLeaseResponse(header=self._context.header(call), lease=self._message(lease))
 
     def keep_lease_alive(
         self, request: KeepLeaseAliveRequest, call: Call
@@ -54,8 +54,12 @@ class LeaseHandlers:
                 lease = self._leases.get(request.lease_id, call.caller)
                 self._leases.renew(lease)
                 response.ttl.CopyFrom(codec.write_seconds(lease.ttl_s))
-            response.header.CopyFrom(self._context.header())
+            response.header.CopyFrom(self._context.header(call))
             return response
+
+    def note_renewal(self, request: KeepLeaseAliveRequest, call: Call) -> None:
+        """A renewal that came before its lease's end counts, however long it waits for its turn."""
+        self._leases.note_renewal(request.lease_id, request.expected_epoch, call.caller)
 
     def revoke_lease(self, request: RevokeLeaseRequest, call: Call) -> RevokeLeaseResponse:
         """What it held is dropped; its slots are free after the grace."""
@@ -63,14 +67,14 @@ class LeaseHandlers:
             lease = self._context.held_lease(request, call)
             num_pins, num_slots = self._leases.revoke(lease)
             return RevokeLeaseResponse(
-                header=self._context.header(), num_pins=num_pins, num_slots=num_slots
+                header=self._context.header(call), num_pins=num_pins, num_slots=num_slots
             )
 
     def get_lease(self, request: GetLeaseRequest, call: Call) -> GetLeaseResponse:
         """Its remaining time and what it holds."""
         with self._context.locked():
             lease = self._leases.get(request.lease_id, call.caller)
-            return GetLeaseResponse(header=self._context.header(), lease=self._message(lease))
+            return GetLeaseResponse(header=self._context.header(call), lease=self._message(lease))
 
     def list_leases(self, request: ListLeasesRequest, call: Call) -> ListLeasesResponse:
         """One page, by id."""
@@ -89,7 +93,7 @@ class LeaseHandlers:
             after = int(token or 0)
             page = list(islice(self._leases.after(after, call.caller), size + 1))
             return ListLeasesResponse(
-                header=self._context.header(),
+                header=self._context.header(call),
                 leases=map(self._message, page[:size]),
                 next_page_token=str(page[size - 1].id) if len(page) > size else "",
             )
@@ -101,6 +105,6 @@ class LeaseHandlers:
             remaining=codec.write_seconds(self._leases.remaining_s(lease)),
             holder=lease.holder,
             num_pins=len(lease.pins),
-            num_slots=self._leases.num_slots(lease),
+            num_slots=lease.num_slots,
             pool_id=lease.pool_id,
         )

@@ -57,7 +57,7 @@ class MatchHandlers:
             if self._count is not None:
                 looked_up = sum(len(key.token_ids) for key in keys)
                 self._count(namespace, looked_up, sum(match.matched_length for match in matches))
-        return MatchPrefixResponse(header=self._context.header(), matches=matches)
+        return MatchPrefixResponse(header=self._context.header(call), matches=matches)
 
     def _probe(self, keys: Sequence[Key], namespace: Namespace) -> list[int]:
         cache = self._context.cache
@@ -92,7 +92,7 @@ class MatchHandlers:
     ) -> list[PrefixMatch]:
         context = self._context
         lease = context.held_lease(request, call)
-        context.leases.check_room(len(keys))
+        context.leases.check_pins(call.caller, lease, len(keys))
         matches = []
         for key in keys:
             pin = context.cache.loans.pin(key.token_ids, namespace, content=key.content)
@@ -111,7 +111,7 @@ class MatchHandlers:
         with self._context.locked():
             lease = self._context.leases.get(request.lease_id, call.caller)
             dropped = [self._context.leases.drop_pin(lease, pin_id) for pin_id in request.pin_ids]
-            return ReleasePinsResponse(header=self._context.header(), num_released=sum(dropped))
+            return ReleasePinsResponse(header=self._context.header(call), num_released=sum(dropped))
 
 
 def _check_options(request: MatchPrefixRequest) -> None:

@@ -10,6 +10,7 @@ from radixkv.errors import (
     PinNotFoundError,
     StaleHandleError,
 )
+from radixkv.memory.pages import round_up
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
@@ -54,18 +55,30 @@ class SlotHandlers:
 
     def _allocate(self, request: AllocateSlotsRequest, call: Call) -> AllocateSlotsResponse:
         lease = self._context.held_lease(request, call)
-        found = self._loans.allocate(self._context.leases.borrower(lease), request.num_slots)
+        leases, borrower = self._context.leases, self._context.leases.borrower(lease)
+        leases.check_slots(call.caller, lease, round_up(request.num_slots, self._cache.page_size))
+        found = self._loans.allocate(borrower, request.num_slots)
         if found is None:
-            available = self._cache.free_size + self._cache.tree.evictable_size
-            raise OutOfSlotsError(
-                f"{request.num_slots} slots are asked for, {available} are free or evictable",
-                requested=request.num_slots,
-                available=available,
-                retry_after_s=0.1,
-            )
+            raise self._out_of_slots(request.num_slots, call)
         slots, num_evicted = found
+        leases.count_slots(lease, len(slots))
+        if call.caller.is_bound:  # it would show what others have cached
+            num_evicted = 0
         return AllocateSlotsResponse(
-            header=self._context.header(), slots=codec.pack(slots), num_evicted=num_evicted
+            header=self._context.header(call), slots=codec.pack(slots), num_evicted=num_evicted
+        )
+
+    def _out_of_slots(self, requested: int, call: Call) -> OutOfSlotsError:
+        """The error; only callers that see all tenants get how many slots there are."""
+        details: dict[str, int] = {"requested": requested}
+        has = "there is no room for them now"
+        if not call.caller.is_bound:
+            details["available"] = self._cache.free_size + self._cache.tree.evictable_size
+            has = f"{details['available']} are free or evictable"
+        return OutOfSlotsError(
+            f"num_slots must be at most what is free; got {requested}, {has}",
+            **details,
+            retry_after_s=0.1,
         )
 
     def free_slots(self, request: FreeSlotsRequest, call: Call) -> FreeSlotsResponse:
@@ -80,7 +93,8 @@ class SlotHandlers:
         lease = self._context.held_lease(request, call)
         slots = _read_slots(request.slots, "slots")
         self._loans.give_back(self._context.leases.borrower(lease), slots)
-        return FreeSlotsResponse(header=self._context.header())
+        self._context.leases.count_slots(lease, -len(slots))
+        return FreeSlotsResponse(header=self._context.header(call))
 
     def insert_prefix(self, request: InsertPrefixRequest, call: Call) -> InsertPrefixResponse:
         """Store sequences in the tree; the reply says what was cached before, nothing is freed."""
@@ -99,17 +113,20 @@ class SlotHandlers:
             self._read_insert(lease, message, f"inserts[{at}]")
             for at, message in enumerate(request.inserts)
         ]
-        context.leases.check_room(sum(insert.keep and insert.pin is None for insert in inserts))
+        new_pins = sum(insert.keep and insert.pin is None for insert in inserts)
+        context.leases.check_pins(call.caller, lease, new_pins)
         namespace = codec.read_namespace(request.namespace)
         try:
             done = self._loans.store(context.leases.borrower(lease), inserts, namespace)
         except StaleHandleError as error:
             raise PinNotFoundError(str(error), pin=0) from error
+        stored = sum(max(0, each.cached_length - each.existing_length) for each in done)
+        context.leases.count_slots(lease, -stored)
         results = [
             self._finish(lease, message, inserted)
             for message, inserted in zip(request.inserts, done, strict=True)
         ]
-        return InsertPrefixResponse(header=context.header(), results=results)
+        return InsertPrefixResponse(header=context.header(call), results=results)
 
     def _read_insert(self, lease: LeaseRecord, message: PrefixInsert, name: str) -> Insert:
         if message.pin_action == PinAction.PIN_ACTION_UNSPECIFIED:
