@@ -1,10 +1,11 @@
 """Measures of the code, from the files themselves: python -m bench.measures [--before COMMIT]
 
 Before and after: the files of a commit, and those that git knows in the working tree. Python that
-protoc generates and that Triton compiles is left out. A function's length is its lines from `def` on without its docstring;
-its parameters are all but self and cls; the 90th percentile of n values is the value at 0.9 n in
-their order. A name is public where it has no underscore in front, and is a class or a function of a
-module or a public class. What counts as an import is said in bench/imports.py.
+protoc generates and that Triton compiles is left out. A function's length is its lines from `def`
+on without its docstring; its parameters are all but self and cls; the 90th percentile of n values
+is the value at 0.9 n in their order. A name is public where it has no underscore in front, and is a
+class or a function of a module or a public class. What counts as an import is said in
+bench/imports.py.
 """
 
 import ast
