@@ -72,7 +72,9 @@ def measure(traces: Path, name: str, order: str, capacities: tuple[int, ...]) ->
     for capacity in capacities:
         row: Row = {"trace": name, "order": order, "capacity": capacity}
         for policy in POLICIES:
-            row[policy] = replay(log, Setting(capacity=capacity, policy=policy)).hit_rate
+            row[policy] = replay(
+                log, Setting(capacity=capacity, policy=policy, capacity_of="cache")
+            ).hit_rate
         if name != BLOCKS or capacity in LARGE:  # they look at every leaf, which takes its time
             row |= {like: make(paths, capacity).hit_rate() for like, make in ALTERNATIVES.items()}
         row["clairvoyant"] = clairvoyant_hit_rate(paths, capacity)

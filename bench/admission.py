@@ -6,7 +6,7 @@ arrival, and an infinite cache.
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -44,11 +44,12 @@ class Row:
 def measure(traces: Path, trace: str, capacity: int) -> Row:
     log = in_order(read(traces, trace), ORDER)
     paths = find_paths(log)
-    longest_match = Setting(capacity=capacity, scheduling=SCHEDULINGS["longest-match"])
+    setting = Setting(capacity=capacity, capacity_of="cache")
+    longest_match = replace(setting, scheduling=SCHEDULINGS["longest-match"])
     return Row(
         trace,
         capacity,
-        lru=100 * replay(log, Setting(capacity=capacity)).hit_rate,
+        lru=100 * replay(log, setting).hit_rate,
         longest_match=100 * replay(log, longest_match).hit_rate,
         clairvoyant=100 * clairvoyant_hit_rate(paths, capacity),
         infinite=100 * paths.ideal_hit_rate,

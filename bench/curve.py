@@ -60,7 +60,7 @@ def live(log: RequestLog, capacity: int) -> Row:
 def sampled(log: RequestLog, capacity: int, policy: str = "adaptive") -> Row:
     """The sampled curve at one capacity beside a replay of the whole log, in percent."""
     (found,) = sampled_curve(find_paths(log), [capacity], policy)
-    exact = replay(log, Setting(capacity=capacity, policy=policy)).hit_rate
+    exact = replay(log, Setting(capacity=capacity, policy=policy, capacity_of="cache")).hit_rate
     return {
         "exact": 100 * exact,
         "sampled": 100 * found.hit_rate,

@@ -108,7 +108,9 @@ def _of_blocks(line: str) -> Iterator[Published]:
 def check(traces: Path, figure: Published) -> Checked:
     """Replay what gives the figure."""
     log = in_order(read(traces, figure.trace), figure.order)
-    setting = Setting(figure.page_size, figure.capacity, outputs=figure.outputs)
+    setting = Setting(
+        figure.page_size, figure.capacity, outputs=figure.outputs, capacity_of="cache"
+    )
     found = replay(log, setting)
     return Checked(figure, 100 * found.hit_rate, found.seconds)
 
@@ -133,7 +135,7 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
     rates: dict[int | None, float] = {}
     for _ in range(rounds):
         for capacity, seconds in samples.items():
-            found = replay(log, Setting(capacity=capacity))
+            found = replay(log, Setting(capacity=capacity, capacity_of="cache"))
             seconds.append(round(found.seconds, 2))
             rates[capacity] = found.hit_rate
     tokens = int(log.lengths.sum())
@@ -159,7 +161,10 @@ def race(traces: Path, rounds: int) -> dict[str, Any]:
         curve = lru_curve(find_paths(log))
         rates = [curve.hit_rate(capacity) for capacity in CURVE_CAPACITIES]
         one_pass.append(round(time.perf_counter() - begun, 2))
-        found = [replay(log, Setting(capacity=capacity)) for capacity in CURVE_CAPACITIES]
+        found = [
+            replay(log, Setting(capacity=capacity, capacity_of="cache"))
+            for capacity in CURVE_CAPACITIES
+        ]
         replays.append(round(sum(each.seconds for each in found), 2))
         differences = [abs(a - b.hit_rate) for a, b in zip(rates, found, strict=True)]
         apart = max(apart, 100 * max(differences))

@@ -81,7 +81,8 @@ class Recorded:
     def one_cache(self, workers: int) -> float:
         """The hit rate of one cache as large as those of all workers."""
         return replay(
-            self._in_turn, Setting(capacity=self.case.slots * workers, outputs=True)
+            self._in_turn,
+            Setting(capacity=self.case.slots * workers, outputs=True, capacity_of="cache"),
         ).hit_rate
 
     def pause(self, workers: int, utilization: float) -> float:

@@ -50,13 +50,13 @@ def test_replay(lab):
 
 def test_replay_with_every_option(lab):
     found = answer(
-        lab("replay", "--page-size", 2, "--capacity", 8, "--policy", "fifo", "--order", "time",
+        lab("replay", "--page-size", 2, "--capacity", 20, "--policy", "fifo", "--order", "time",
             "--outputs", "--in-flight", 2, "--scheduling", "longest-match", "--namespace",
             "meta.who", "--session", "meta.who", "--model", "llama-3.1-8b", "--json")
     )  # fmt: skip
     assert found["setting"] | {"scheduling": None} == {
-        "page_size": 2, "capacity": 8, "policy": "fifo", "outputs": True, "in_flight": 2,
-        "scheduling": None, "core": None,
+        "page_size": 2, "capacity": 20, "policy": "fifo", "outputs": True, "in_flight": 2,
+        "scheduling": None, "core": None, "capacity_of": "pool",
     }  # fmt: skip
     assert found["infinite_hit_rate"] >= found["hit_rate"]
     assert [part["name"] for part in found["by_namespace"]] == ["y", "x"]
@@ -143,36 +143,52 @@ def test_sweep_of_one_that_knows_the_future_alone(lab):
 
 
 def test_curve(lab):
-    found = answer(lab("curve", "--capacities", "4,8,100", "--json"))
+    beside = ["--capacity-of", "cache"]
+    found = answer(lab("curve", "--capacities", "4,8,100", *beside, "--json"))
     assert [point["capacity"] for point in found["points"]] == [4, 8, 100]
     for point in found["points"]:
         capacity = point["capacity"]
-        replayed = answer(lab("replay", "--capacity", capacity, "--json"))["hit_rate"]
-        assert point["lru_hit_rate"] == pytest.approx(replayed)
+        replayed = answer(lab("replay", "--capacity", capacity, *beside, "--json"))["hit_rate"]
+        assert point["hit_rate"] == pytest.approx(replayed)
     assert found["infinite_hit_rate"] == 12 / 28
-    assert found["lru_capacity_for"]["100%"] == 12
+    assert found["capacity_for"]["100%"] == 12
 
 
 def test_curve_of_another_policy(lab):
-    found = answer(lab("curve", "--policy", "fifo", "--capacities", "8", "--json"))
+    beside = ["--capacity-of", "cache"]
+    found = answer(lab("curve", "--policy", "fifo", "--capacities", "8", *beside, "--json"))
     assert found["points"][0]["hit_rate"] == pytest.approx(
-        answer(lab("replay", "--policy", "fifo", "--capacity", "8", "--json"))["hit_rate"]
+        answer(lab("replay", "--policy", "fifo", "--capacity", "8", *beside, "--json"))["hit_rate"]
     )
     assert (found["points"][0]["sampled"], found["points"][0]["error"]) == (1, 0)
 
 
 def test_a_curve_of_another_policy_and_larger_pages_is_refused_unread(lab, log):
     log.unlink()
-    told = lab("curve", "--policy", "lfu", "--page-size", 16)
+    told = lab("curve", "--policy", "lfu", "--page-size", 16, "--capacity-of", "cache")
     assert told.exit_code == 2
     assert "page_size of a sampled curve must be 1; got 16" in told.stderr
+
+
+def test_a_curve_of_a_pool_is_its_replays(lab):
+    options = ["--in-flight", 2, "--outputs", "--policy", "fifo"]
+    found = answer(lab("curve", "--capacities", "20,30", "--jobs", 1, *options, "--json"))
+    for point in found["points"]:
+        replayed = answer(lab("replay", "--capacity", point["capacity"], *options, "--json"))
+        assert {name: replayed[name] for name in point if name != "capacity"} | {
+            "capacity": point["capacity"]
+        } == point
+        assert point["peak_in_flight"] <= point["capacity"]
+    wanted = found["capacity_for"]["80%"]
+    rate = answer(lab("replay", "--capacity", wanted, *options, "--json"))["hit_rate"]
+    assert rate >= 0.8 * found["infinite_hit_rate"]
 
 
 def test_curve_for_people(lab):
     shown = lab("curve").stdout
     assert "of the hits of an infinite cache" in shown
     assert "42.9%" in shown
-    assert "1. token" in lab("curve", "--policy", "fifo").stdout
+    assert "1. token" in lab("curve", "--policy", "fifo", "--capacity-of", "cache").stdout
     told = lab("curve", "--capacities", "inf")
     assert told.exit_code == 2
     assert "has no number of tokens" in told.stderr

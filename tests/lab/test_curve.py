@@ -35,7 +35,9 @@ def test_the_curve_is_what_replays_give_at_every_capacity(log, page_size, output
     paths = find_paths(log, page_size=page_size, outputs=outputs)
     curve = lru_curve(paths)
     for capacity in CAPACITIES:
-        exact = replay(log, Setting(page_size, capacity, outputs=outputs)).hit_rate
+        exact = replay(
+            log, Setting(page_size, capacity, outputs=outputs, capacity_of="cache")
+        ).hit_rate
         assert curve.hit_rate(capacity) == pytest.approx(exact, abs=1e-12), capacity
     ideal = replay(log, Setting(page_size, outputs=outputs)).hit_rate
     assert paths.ideal_hit_rate == pytest.approx(ideal)
@@ -94,7 +96,7 @@ def test_a_cache_small_enough_is_not_made_smaller(log):
     padded = ListedLog(
         LoggedRequest(r.id, r.session, 0, None, r.token_ids, (), r.namespace) for r in log
     )
-    exact = replay(padded, Setting(capacity=90, policy="slru"))
+    exact = replay(padded, Setting(capacity=90, policy="slru", capacity_of="cache"))
     assert (found.every, found.error) == (1, 0)
     assert found.hit_rate == pytest.approx(exact.cached_tokens.sum() / log.lengths.sum(), abs=0.02)
 
@@ -104,7 +106,7 @@ def test_a_sample_of_a_large_log_is_near(rng):
     picks = [stems[at][: int(rng.integers(500, 4000))] for at in rng.zipf(1.5, 300) % 12]
     log = ListedLog(LoggedRequest(at, str(at), 0, None, ids) for at, ids in enumerate(picks))
     (found,) = sampled_curve(find_paths(log), [20_000], "lfu")
-    exact = replay(log, Setting(capacity=20_000, policy="lfu")).hit_rate
+    exact = replay(log, Setting(capacity=20_000, policy="lfu", capacity_of="cache")).hit_rate
     assert found.every == 2
     assert found.hit_rate == pytest.approx(exact, abs=0.005)
     assert abs(found.error) < 0.005
@@ -140,7 +142,10 @@ def test_no_policy_does_better_on_this_log(log):
         best = clairvoyant_hit_rate(paths, capacity)
         assert best <= paths.ideal_hit_rate + 1e-12
         for policy in ("lru", "slru", "adaptive"):
-            assert replay(log, Setting(capacity=capacity, policy=policy)).hit_rate <= best
+            assert (
+                replay(log, Setting(capacity=capacity, policy=policy, capacity_of="cache")).hit_rate
+                <= best
+            )
 
 
 def test_the_clairvoyant_evicts_whole_pages(log):

@@ -75,7 +75,7 @@ def test_evictions_are_told_by_whose_pressure():
     assert own.what == "evicted by requests of its own session"
     long = next(
         each
-        for each in told("abcdef", "abcdef", setting={"capacity": 4})
+        for each in told("abcdef", "abcdef", setting={"capacity": 4, "capacity_of": "cache"})
         if each.cause == "evicted"
     )
     assert "its own prompt, which is longer than the room" in long.what

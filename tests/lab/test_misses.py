@@ -10,6 +10,7 @@ from radixkv.lab.replay.engine import Engine
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.misses import CAUSES, Miss, explain
+from radixkv.pages import round_up
 from tests.lab.conftest import ask
 
 
@@ -89,7 +90,7 @@ def test_what_was_evicted_bit_by_bit():
 
 
 def test_a_prompt_longer_than_the_room():
-    found = explain(ask("abcdef", "abcdef"), Setting(capacity=4)).misses[1:]
+    found = explain(ask("abcdef", "abcdef"), Setting(capacity=4, capacity_of="cache")).misses[1:]
     assert found == [
         Miss("evicted", 1, 4, 5, other=0, is_own=True),
         Miss("last", 1, 5, 6),
@@ -136,7 +137,8 @@ SETTINGS = [
     Setting(capacity=24),
     Setting(page_size=4, capacity=24),
     Setting(capacity=30, outputs=True),
-    Setting(page_size=2, capacity=16, outputs=True, in_flight=3),
+    Setting(page_size=2, capacity=16, outputs=True, in_flight=3, capacity_of="cache"),
+    Setting(page_size=2, capacity=60, outputs=True, in_flight=3),
     Setting(capacity=16, policy="fifo"),
     Setting(capacity=16, policy="adaptive"),
 ]
@@ -164,6 +166,9 @@ def check_cause(log, setting, miss):
     """What is said of the miss is so, as told by looking at every earlier request."""
     request = log[miss.time]
     mine = request.token_ids
+    if miss.cause == "refused":
+        assert is_refused(request, setting)
+        return
     shown = [shown_tokens(log, setting, time, miss.time) for time in range(miss.time)]
     depths = [
         common(mine, path) if log[time].namespace == request.namespace else 0
@@ -191,9 +196,16 @@ def check_cause(log, setting, miss):
         assert miss.end == request.length
 
 
+def is_refused(request, setting):
+    length = len(request.token_ids) + len(request.outputs[0])
+    return setting.is_pool and round_up(length, setting.page_size) > setting.capacity
+
+
 def shown_tokens(log, setting, time, now):
     """What the cache was shown of a request before another came."""
     request = log[time]
+    if is_refused(request, setting):
+        return request.token_ids[:0]
     has_ended = setting.in_flight == 1 or now - time >= setting.in_flight
     outputs = request.outputs[:1] if setting.outputs and has_ended else ()
     return np.concatenate([request.token_ids, *outputs])

@@ -18,6 +18,11 @@ def cached(log, **setting):
     return replay(log, Setting(**setting)).cached_tokens.tolist()
 
 
+def cached_beside(log, **setting):
+    """Where the capacity is that of the cache beside the requests in flight."""
+    return cached(log, capacity_of="cache", **setting)
+
+
 def test_a_request_finds_what_those_before_it_brought():
     found = replay(ask("abcd", "abxy", "abxyz"))
     assert found.cached_tokens.tolist() == [0, 2, 4]
@@ -38,17 +43,31 @@ def test_whole_pages_only():
 def test_a_capacity_evicts_the_least_recently_used():
     log = ask("aaaa", "bbbb", "cccc", "aaaa", "cccc")
     assert cached(log) == [0, 0, 0, 3, 3]
-    found = replay(log, Setting(capacity=8))
+    found = replay(log, Setting(capacity=8, capacity_of="cache"))
     assert found.cached_tokens.tolist() == [0, 0, 0, 0, 3]
     assert found.evicted_tokens.tolist() == [0, 0, 4, 4, 0]
+    # In a pool the last token, computed once more, has a slot of its own until it is shared.
+    pool = replay(log, Setting(capacity=8))
+    assert pool.cached_tokens.tolist() == [0, 0, 0, 0, 3]
+    assert pool.evicted_tokens.tolist() == [0, 0, 4, 4, 1]
 
 
 def test_a_prompt_longer_than_the_capacity_keeps_its_beginning():
-    assert cached(ask("abcdef", "abcdef"), capacity=4) == [0, 4]
+    assert cached_beside(ask("abcdef", "abcdef"), capacity=4) == [0, 4]
+
+
+def test_a_request_longer_than_the_pool_is_refused_and_counted():
+    found = replay(ask("abcdef", "abc", "abcdef", "abc"), Setting(capacity=4))
+    assert found.cached_tokens.tolist() == [0, 0, 0, 2]
+    assert (found.refused, found.prompt_tokens.sum()) == (2, 18)
+    with_answer = replay(ask("abc", "abc", outputs=("de", "d")), Setting(capacity=4))
+    assert (with_answer.refused, with_answer.cached_tokens.tolist()) == (1, [0, 0])
 
 
 def test_capacity_0_keeps_nothing():
     assert cached(ask("abc", "abc"), capacity=0) == [0, 0]
+    assert cached(ask("abc", "abc"), capacity=0, in_flight=16) == [0, 0]
+    assert cached_beside(ask("abc", "abc"), capacity=0) == [0, 0]
 
 
 def test_outputs_are_cached_only_when_asked():
@@ -59,8 +78,8 @@ def test_outputs_are_cached_only_when_asked():
 
 def test_another_policy():
     log = ask("a1", "b1", "a1", "c1", "a1", "b1")
-    assert cached(log, capacity=4, policy="lru")[4] == 1
-    assert cached(log, capacity=4, policy="fifo")[4] == 0
+    assert cached_beside(log, capacity=4, policy="lru")[4] == 1
+    assert cached_beside(log, capacity=4, policy="fifo")[4] == 0
 
 
 def test_namespaces_share_nothing():
@@ -70,8 +89,25 @@ def test_namespaces_share_nothing():
 
 def test_what_is_in_flight_is_kept():
     log = ask("aaaa", "bbbb", "cccc", "aaaa", "bbbb")
-    assert cached(log, capacity=4) == [0, 0, 0, 0, 0]
-    assert cached(log, capacity=4, in_flight=4) == [0, 0, 0, 3, 3]
+    assert cached_beside(log, capacity=4) == [0, 0, 0, 0, 0]
+    assert cached_beside(log, capacity=4, in_flight=4) == [0, 0, 0, 3, 3]
+
+
+def test_what_is_in_flight_is_in_the_pool():
+    log = ask("aaaa", "bbbb", "cccc", "aaaa", "bbbb")
+    found = replay(log, Setting(capacity=8, in_flight=4))
+    # The third waits for the first to end, which makes its room.
+    assert found.cached_tokens.tolist() == [0, 0, 0, 0, 0]
+    assert (found.peak_in_flight, found.waited) == (8, 3)
+    assert cached(log, capacity=12, in_flight=4) == [0, 0, 0, 3, 3]
+
+
+def test_an_answer_has_room_in_the_pool_from_the_beginning():
+    log = ask("aa", "bb", "aac", outputs=("xx", "yy", "z"))
+    found = replay(log, Setting(capacity=8, in_flight=2))
+    assert (found.peak_in_flight, found.waited) == (8, 0)
+    found = replay(log, Setting(capacity=7, in_flight=2))
+    assert (found.peak_in_flight, found.waited) == (4, 2)
 
 
 def test_a_request_in_flight_shares_its_prompt_but_not_yet_its_output():

@@ -18,7 +18,7 @@ from tests.lab.conftest import ask
 
 def test_the_whole():
     log = ask("abcd", "abcd", "xy")
-    answer = summary.summary(replay(log, Setting(capacity=4)))
+    answer = summary.summary(replay(log, Setting(capacity=4, capacity_of="cache")))
     assert (answer["hit_rate"], answer["request_hit_rate"]) == (3 / 10, 1 / 3)
     assert (answer["prompt_tokens"], answer["cached_tokens"], answer["computed_tokens"]) == (
         10,

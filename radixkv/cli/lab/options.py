@@ -138,15 +138,20 @@ class CacheOptions:
     """A cache and the way requests go through it."""
 
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1
-    capacity: Annotated[
-        int | None, typer.Option(help="Tokens that the cache keeps; by default all.")
-    ] = None
+    capacity: Annotated[int | None, typer.Option(help="Tokens of room; by default all fit.")] = None
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru"
     outputs: Annotated[bool, typer.Option("--outputs", help="Answers are cached too.")] = False
     in_flight: Annotated[int, typer.Option(help="Requests that run at a time.")] = 1
     scheduling: Annotated[
         str, typer.Option(help="Which waiting request is admitted next: arrival or longest-match.")
     ] = "arrival"
+    capacity_of: Annotated[
+        str,
+        typer.Option(
+            help="pool: requests in flight are in it, and wait for room; cache: it is what is kept "
+            "beside them, as published tables count."
+        ),
+    ] = "pool"
 
     def setting(self) -> "Setting":
         """The setting of a replay. Raises InvalidArgumentError."""
@@ -160,6 +165,7 @@ class CacheOptions:
             outputs=self.outputs,
             in_flight=self.in_flight,
             scheduling=scheduling_named(self.scheduling),
+            capacity_of=self.capacity_of,
         )
 
 

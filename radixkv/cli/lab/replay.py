@@ -15,6 +15,7 @@ from radixkv.cli.show import Json, console, pairs, print_json
 
 if TYPE_CHECKING:
     from radixkv.lab.logs.requests import RequestLog
+    from radixkv.lab.logs.store import StoredLog
     from radixkv.lab.replay.replay import Replay
     from radixkv.lab.replay.setting import Setting
 
@@ -37,12 +38,16 @@ def lab_replay(
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
     from radixkv.lab.replay import summary
+    from radixkv.lab.replay.sizes import sizes
 
     setting, shape = cache.setting(), prefill.shape()
     stored, requests = log.read()
+    if not stored.about.has_contents:
+        _show_sizes({"log": _about(log, stored), "hit_rate": None, **sizes(requests)}, as_json)
+        return
     found = run(requests, setting)
     answer = summary.summary(found) | {
-        "log": {"file": log.name, "order": log.order, **asdict(stored.about)},
+        "log": _about(log, stored),
         "over_time": summary.over_time(requests, found),
         "by_session": summary.by_session(requests, found),
         "by_namespace": summary.by_namespace(found),
@@ -55,6 +60,33 @@ def lab_replay(
         print_json(answer)
     else:
         console().print(_tables(answer))
+
+
+def _about(log: LogOptions, stored: "StoredLog") -> dict[str, Any]:
+    return {"file": log.name, "order": log.order, **asdict(stored.about)}
+
+
+def _show_sizes(answer: dict[str, Any], as_json: bool) -> None:
+    """Of a log of lengths: there is nothing to compare prompts by."""
+    if as_json:
+        print_json(answer)
+        return
+    rows = [("hit rate", "unknown: the log has lengths and no contents"),
+            ("requests", answer["requests"]), ("sessions", answer["sessions"])]  # fmt: skip
+    for name in ("prompt_tokens", "output_tokens"):
+        rows += [(f"{name.replace('_', ' ')}, {each}", round(value))
+                 for each, value in answer[name].items()]  # fmt: skip
+    if times := answer.get("times"):
+        under_way = times["concurrency"]
+        rows += [
+            ("hours", f"{times['seconds'] / 3600:,.2f}"),
+            ("requests a day", round(times["requests_per_day"])),
+            ("prompt tokens a day", round(times["prompt_tokens_per_day"])),
+            ("most requests within a minute", times["most_requests_a_minute"]),
+            (f"under way at {times['taken_decode_rate']:g} tokens a second each",
+             f"{under_way['mean']:.1f}, at most {under_way['most']:,}"),
+        ]  # fmt: skip
+    console().print(pairs(escape(answer["log"]["file"]), rows))
 
 
 def _references(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[str, float]:
@@ -92,7 +124,12 @@ def _whole(answer: dict[str, Any]) -> Table:
         ("from the cache", answer["cached_tokens"]),
         ("computed", answer["computed_tokens"]),
         ("evicted", answer["evicted_tokens"]),
+        ("most in flight, slots", answer["peak_in_flight"]),
     ]
+    if answer["waited"]:
+        rows.append(("waits for room", answer["waited"]))
+    if answer["refused"]:
+        rows.append(("longer than the pool, refused", answer["refused"]))
     if "prefill" in answer:
         prefill = answer["prefill"]
         rows += [

@@ -44,7 +44,10 @@ class SweepOptions:
     outputs: Annotated[bool, typer.Option("--outputs", help="What was answered is cached too.")] = (
         False
     )
-    in_flight: Annotated[int, typer.Option(help="Requests at a time that hold what they use.")] = 1
+    in_flight: Annotated[int, typer.Option(help="Requests that run at a time.")] = 1
+    capacity_of: Annotated[
+        str, typer.Option(help="pool, with requests in flight in it, or cache: beside them.")
+    ] = "pool"
 
     def queues(self) -> dict[str, "Scheduling"]:
         """The orders of admission by name. Raises InvalidArgumentError."""
@@ -63,6 +66,7 @@ class SweepOptions:
             schedulings=self.queues().values(),
             outputs=self.outputs,
             in_flight=self.in_flight,
+            capacity_of=self.capacity_of,
         )
 
     def references(self) -> list["Setting"]:

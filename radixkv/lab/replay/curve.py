@@ -174,8 +174,13 @@ class _Shrunk:
     def hit_rate(self, every: int, capacity: int, policy: str) -> float:
         if every not in self._logs:
             self._logs[every] = shrink(self._paths, every)
-        found = replay(self._logs[every], Setting(capacity=capacity // every, policy=policy))
+        found = replay(self._logs[every], _sampled(capacity // every, policy))
         return float(found.cached_tokens.sum() * every / self._total)
+
+
+def _sampled(capacity: int, policy: str) -> Setting:
+    # A request of the sample may be longer than the small cache, and is served all the same.
+    return Setting(capacity=capacity, policy=policy, capacity_of="cache")
 
 
 def shrink(paths: Paths, every: int) -> ListedLog:

@@ -17,8 +17,10 @@ class Replay:
     """What each request found, in the order of scheduling: (n,) int64 each.
 
     ids: `LoggedRequest.id`. arrivals: the place of each in the order of the log. evicted_tokens:
-    evicted since the request before. namespaces: places in `namespace_names`. seconds: how long the
-    replay took.
+    evicted since the request before. namespaces: places in `namespace_names`. refused: how many
+    were longer than the pool; all their tokens count as computed. peak_in_flight: the most slots
+    that requests in flight held at a time. waited: how often a request waited for room. seconds:
+    how long the replay took.
     """
 
     setting: Setting
@@ -29,6 +31,9 @@ class Replay:
     evicted_tokens: Indices
     namespaces: Indices
     namespace_names: list[Namespace]
+    refused: int
+    peak_in_flight: int
+    waited: int
     seconds: float
 
     @property
@@ -50,10 +55,12 @@ def replay(
     engine = Engine(log, setting)
     found = np.zeros((len(log), 6), np.int64)
     namespaces: dict[Namespace, int] = {}
+    refused = 0
     queue = in_scheduled_order(log, setting.scheduling, engine.cache.probe)
     for done, (arrival, request) in enumerate(queue):
         cached = engine.serve(request)
-        numbers = request.length, cached, engine.cache.totals.evicted_tokens
+        refused += cached is None
+        numbers = request.length, cached or 0, engine.cache.totals.evicted_tokens
         namespace = namespaces.setdefault(request.namespace, len(namespaces))
         found[done] = request.id, arrival, *numbers, namespace
         if progress is not None:
@@ -67,5 +74,8 @@ def replay(
         evicted_tokens=np.diff(found[:, 4], prepend=0),
         namespaces=found[:, 5],
         namespace_names=[*namespaces],
+        refused=refused,
+        peak_in_flight=engine.peak_in_flight,
+        waited=engine.waited,
         seconds=time.perf_counter() - begun,
     )

@@ -42,6 +42,9 @@ def summary(found: Replay) -> dict[str, Any]:
         "computed_tokens": prompt - cached,
         "evicted_tokens": int(found.evicted_tokens.sum()),
         "largest_delay": int((np.arange(len(found.ids)) - found.arrivals).max(initial=0)),
+        "refused": found.refused,
+        "peak_in_flight": found.peak_in_flight,
+        "waited": found.waited,
         "setting": setting,
         "seconds": round(found.seconds, 3),
     }

@@ -24,23 +24,35 @@ def combinations(
     schedulings: Iterable[Scheduling] = (Scheduling(),),
     outputs: bool = False,
     in_flight: int = 1,
+    capacity_of: str = "pool",
 ) -> list[Setting]:
     """A setting for each combination. Raises InvalidArgumentError."""
     return [
-        Setting(page_size, capacity, policy, outputs, in_flight, scheduling)
+        Setting(
+            page_size,
+            capacity,
+            policy,
+            outputs,
+            in_flight,
+            scheduling,
+            capacity_of=capacity_of,
+        )
         for page_size, scheduling, capacity, policy in product(
             page_sizes, schedulings, capacities, policies
         )
     ]
 
 
-def capacities_up_to(most: int, count: int) -> list[int]:
+def capacities_up_to(most: int, count: int, least: int = 1) -> list[int]:
     """`count` round capacities, evenly apart by factors, from a 256th of `most` to all of it.
+
+    least: no capacity is below it, such as the longest request, which a pool must hold.
 
     >>> capacities_up_to(310, 5)
     [2, 5, 20, 78, 310]
     """
-    wanted = np.geomspace(max(1, most / 256), max(1, most), count)
+    most = max(1, most, least)
+    wanted = np.geomspace(max(least, most / 256), most, count)
     # Two digits are enough, rounded up so that the last one holds everything.
     steps = 10 ** np.maximum(0, np.floor(np.log10(wanted) + 1e-9) - 1)
     return sorted({int(capacity) for capacity in np.ceil(wanted / steps - 1e-9) * steps})

@@ -125,6 +125,7 @@ class _Describer:
             "appended": "new text behind the whole of an earlier prompt",
             "new": "a prompt that begins like no other before it",
             "last": "the last token, always computed",
+            "refused": "requests that are longer than the pool",
         }[miss.cause]
 
     def _advice(self, miss: Miss) -> str:
@@ -133,6 +134,7 @@ class _Describer:
             "page": "a smaller page size",
             "elsewhere": "namespaces that may share, if their tenants trust one another",
             "answer": "cache outputs too",
+            "refused": "a pool that holds the longest request",
         }.get(miss.cause, "")
 
     def _there(self, miss: Miss) -> str:

@@ -31,6 +31,7 @@ CAUSES = {
     "appended": "is new behind the whole of an earlier request",
     "new": "begins otherwise than any request before",
     "last": "is the last token, which is always computed",
+    "refused": "belongs to a request that is longer than the pool",
 }
 
 
@@ -113,13 +114,12 @@ class _Explainer:
     def serve(self, time: int, place: int, request: LoggedRequest) -> list[Miss]:
         """As `Engine.serve`; why what was computed was not there."""
         self._places.append(place)
+        cached = self.engine.serve(request, lambda each: self._follow(time, each, has_ended=True))
+        if cached is None:
+            return [Miss("refused", time, 0, request.length)]
         self._running[request.id] = time
-        ended = self.engine.make_room()
-        if ended is not None:
-            self._follow(time, ended, has_ended=True)
         seen = self._history.numbers(request.token_ids, request.namespace)
         elsewhere = self._anywhere.numbers(request.token_ids, DEFAULT) if self._anywhere else seen
-        cached = self.engine.admit(request)
         misses = self._misses(time, request, cached, seen, elsewhere)
         self._follow(time, request, has_ended=self.setting.in_flight == 1)
         return misses

@@ -10,12 +10,14 @@ from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.replay import summary
 from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
 from radixkv.lab.replay.curve import Curve, lru_curve
+from radixkv.lab.replay.engine import longest_request
 from radixkv.lab.replay.paths import find_paths
 from radixkv.lab.replay.prefill import ModelShape
 from radixkv.lab.replay.replay import Replay, replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.sweep import capacities_up_to, sweep
+from radixkv.lab.replay.target import TargetSearch
 from radixkv.lab.report.findings import MissFinding, findings
 from radixkv.lab.report.misses import MissReport, explain
 
@@ -28,9 +30,9 @@ class Study:
     """`rates` has the hit rate of every setting that was replayed.
 
     found: the replay at the setting in question; ideal: the same with an infinite cache. curve: of
-    LRU at every capacity; None where the setting has more than one request in flight or another
-    scheduling than arrival. clairvoyant: the reference at `capacities` and between them, always
-    with one request in flight and in order of arrival.
+    LRU at every capacity; None where one pass is not exact (see `TargetSearch`). clairvoyant: the
+    reference at `capacities` and between them, always with one request in flight and in order of
+    arrival.
     """
 
     log: RequestLog
@@ -101,10 +103,12 @@ def study(
     ideal = replay(log, replace(setting, capacity=None))
     found = ideal if setting.capacity is None else replay(log, setting)
     paths = find_paths(log, page_size=setting.page_size, outputs=setting.outputs)
-    chosen = capacities or capacities_up_to(sum(paths.lengths), _CAPACITIES)
+    least = longest_request(log, setting.page_size) if setting.capacity_of == "pool" else 1
+    chosen = capacities or capacities_up_to(sum(paths.lengths), _CAPACITIES, least)
     policies = [*dict.fromkeys([setting.policy, *policies])]
     settings = _around(setting, chosen, policies)
     swept = sweep(log, settings, jobs=jobs, progress=progress)
+    search = TargetSearch(log, setting, paths)
     explained = explain(log, setting)
     return Study(
         log=log,
@@ -115,15 +119,10 @@ def study(
         policies=policies,
         explained=explained,
         findings=findings(log, explained, tokenizer),
-        curve=lru_curve(paths) if _is_one_by_one(setting) else None,
+        curve=lru_curve(paths) if search.is_exact else None,
         clairvoyant={each: clairvoyant_hit_rate(paths, each) for each in _denser(chosen)},
         prefill=summary.saved_prefill(found, shape, tflops) if shape else None,
     )
-
-
-def _is_one_by_one(setting: Setting) -> bool:
-    """Whether requests are served as `Paths` has them: one after another, as they arrive."""
-    return setting.in_flight == setting.scheduling.waiting == 1
 
 
 def _denser(capacities: list[int]) -> list[int]:
