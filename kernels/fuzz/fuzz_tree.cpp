@@ -3,9 +3,9 @@
 #include <array>
 #include <optional>
 
-#include "../tree/allocator.hpp"
-#include "../tree/tree_check.hpp"
 #include "model.hpp"
+#include "tree/allocator.hpp"
+#include "tree/tree_check.hpp"
 
 namespace radixkv::fuzz {
 
@@ -248,7 +248,7 @@ class Fuzz {
     uint32_t insert(size_t space, Key key, const Tokens& slots, NodeId from = NONE) {
         Descent found = tree_.descend(from == NONE ? roots_[space] : from, key);
         uint32_t count = key.size - found.length;
-        Run run(slots.data() + found.length, count);
+        TokenRun run(slots.data() + found.length, count);
         if (!key.copy(found.length, count, run.tokens())) return REFUSED;
         if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
         if (key.size) {

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "run.hpp"
+#include "token_run.hpp"
 
 namespace radixkv {
 
@@ -15,7 +15,7 @@ using NodeId = uint32_t;
 inline constexpr NodeId NONE = 0;
 
 // A root has no tokens and no parent.
-struct Node : Run {
+struct Node : TokenRun {
     uint32_t start = 0;  // tokens above it
     NodeId parent = NONE;
     NodeId first_child = NONE;
@@ -35,7 +35,7 @@ struct Node : Run {
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }
     bool is_alive() const { return generation & 1; }
-    void hold(Run other) { Run::operator=(std::move(other)); }
+    void hold(TokenRun other) { TokenRun::operator=(std::move(other)); }
 };
 
 // Nodes never move: they live in chunks.
@@ -78,7 +78,7 @@ class Arena {
 
     void remove(NodeId id) {
         Node& node = (*this)[id];
-        node.hold(Run());
+        node.hold(TokenRun());
         ++node.generation;
         node.parent = free_;
         free_ = id;

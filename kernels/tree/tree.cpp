@@ -157,7 +157,8 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
 }
 
 NodeId Tree::split(NodeId id, uint32_t at) {
-    Run head_run = nodes_[id].cut(0, at), tail_run = nodes_[id].cut(at, nodes_[id].length - at);
+    TokenRun head_run = nodes_[id].cut(0, at),
+             tail_run = nodes_[id].cut(at, nodes_[id].length - at);
     edges_.reserve(1);
     UseHistory* history = order_.history();
     if (history) history->reserve(nodes_.bound() + 1);
@@ -181,7 +182,7 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     return head_id;
 }
 
-NodeId Tree::add_leaf(NodeId parent, Run run, int64_t priority) {
+NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
     leaf.hold(std::move(run));
@@ -195,7 +196,7 @@ NodeId Tree::add_leaf(NodeId parent, Run run, int64_t priority) {
     return id;
 }
 
-NodeId Tree::extend_path(NodeId root, const Descent& found, Run run, int64_t priority,
+NodeId Tree::extend_path(NodeId root, const Descent& found, TokenRun run, int64_t priority,
                          bool is_hit) {
     // Whatever can fail comes first.
     nodes_.reserve(2);
@@ -261,7 +262,7 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
     }
 }
 
-NodeId Tree::restore(NodeId parent, const Node& like, Run run) {
+NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
     edges_.reserve(1);
     NodeId id = nodes_.add();
     if (UseHistory* history = order_.history()) history->reserve(nodes_.bound());

@@ -110,7 +110,8 @@ class Tree {
     // After a descent that matched `length` of the key: cuts the node matched in part, hangs a leaf
     // of the tokens of `run` under the path (if there are any), and touches the path. Returns the
     // leaf.
-    NodeId extend_path(NodeId root, const Descent& found, Run run, int64_t priority, bool is_hit);
+    NodeId extend_path(NodeId root, const Descent& found, TokenRun run, int64_t priority,
+                       bool is_hit);
 
     // Frees `count` tokens (whole pages, at most `evictable_size`) and writes their slots. Calls
     // on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
@@ -126,7 +127,7 @@ class Tree {
 
     // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
     // own.
-    NodeId restore(NodeId parent, const Node& like, Run run);
+    NodeId restore(NodeId parent, const Node& like, TokenRun run);
 
     // What the policy learnt, of nodes as `walk` gives them; null where it learns nothing.
     UseHistory* history() { return order_.history(); }
@@ -151,7 +152,7 @@ class Tree {
     void remove_child(NodeId parent, NodeId child);
     void replace_child(NodeId parent, NodeId child, NodeId by);
     NodeId split(NodeId node, uint32_t at);
-    NodeId add_leaf(NodeId parent, Run run, int64_t priority);
+    NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority);
     void touch(NodeId node);
     void start_path(NodeId node);
     NodeId remove_leaf(NodeId leaf);

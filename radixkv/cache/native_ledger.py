@@ -1,4 +1,4 @@
-"""The ledger whose counts are in C++: see `kernels/tree/python_ledger.hpp`."""
+"""The ledger whose counts are in C++: see `kernels/binding/ledger_binding.hpp`."""
 
 from radixkv.cache.ledger import SlotLedger
 from radixkv.kernels._core import Ledger

@@ -1,4 +1,4 @@
-"""The fast core, in C++: see `kernels/tree/`."""
+"""The fast core, in C++: see `kernels/tree/` and, bound to Python, `kernels/binding/`."""
 
 from typing import Any
 

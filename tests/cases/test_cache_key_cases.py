@@ -48,7 +48,7 @@ def test_B15_another_image_is_no_hit_though_its_last_16_bits_agree(new_cache):
     assert admit(cache, [5, IMAGE, IMAGE, 6, 7], store=False).cached_len == 1
 
 
-def test_B15_content_is_told_apart_through_the_whole_life(new_cache):
+def test_B15_content_is_compared_through_the_whole_life(new_cache):
     cache = new_cache(64)
     for name in (b"x", b"y"):
         request = admit(cache, [5, IMAGE, IMAGE, IMAGE, 6], content=[(1, 3, name)])

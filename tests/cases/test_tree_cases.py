@@ -367,7 +367,7 @@ def test_B15_images_with_equal_low_16_bits_do_not_share(tree, put):
     assert tree.match_prefix(key, content=[(1, 2, x)]).length == 4
 
 
-def test_B15_more_images_than_16_bits_can_name_are_told_apart(core):
+def test_B15_more_images_than_16_bits_can_name_stay_distinct(core):
     """No id is cut, hashed or repeated."""
     tree = new_tree(core=core)
     number = 2**16 + 5_000

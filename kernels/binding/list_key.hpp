@@ -2,7 +2,7 @@
 #pragma once
 
 #include "int_items.hpp"
-#include "keys.hpp"
+#include "tree/keys.hpp"
 
 namespace radixkv {
 

@@ -4,7 +4,7 @@
 #include <cstring>
 
 #include "arrays.hpp"
-#include "keys.hpp"
+#include "tree/keys.hpp"
 
 namespace radixkv {
 

@@ -1,8 +1,7 @@
 // Many prompts in one call: what can be done without the GIL is done without it.
 #include <deque>
 
-#include "python_tree.hpp"
-#include "python_tree_codes.hpp"
+#include "tree_binding.hpp"
 
 namespace radixkv {
 
@@ -87,14 +86,14 @@ std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
 
 // Only batches read without the GIL; whoever changes the tree waits for it, and lets go of
 // the GIL meanwhile so that it can end.
-void PythonTree::wait_for_readers() const {
+void TreeBinding::wait_for_readers() const {
     while (int readers = readers_.load()) {
         nb::gil_scoped_release released;
         readers_.wait(readers);
     }
 }
 
-nb::list PythonTree::probe_batch(nb::handle prompts, nb::handle space) {
+nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
     Prompts keys(prompts);
     std::vector<uint32_t> lengths(keys.size());
     NodeId root = spaces_.find(space);
@@ -111,7 +110,7 @@ nb::list PythonTree::probe_batch(nb::handle prompts, nb::handle space) {
     return answer;
 }
 
-nb::list PythonTree::match_lengths(nb::handle prompts, nb::handle space) {
+nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space) {
     Prompts keys(prompts);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);
@@ -121,7 +120,7 @@ nb::list PythonTree::match_lengths(nb::handle prompts, nb::handle space) {
     return answer;
 }
 
-nb::list PythonTree::match_batch(nb::handle prompts, nb::handle space) {
+nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space) {
     Prompts keys(prompts);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);

@@ -1,14 +1,14 @@
 // radixkv/memory/allocator.py over `SlotAllocator`: arguments and errors.
 #pragma once
 
-#include "allocator.hpp"
 #include "python.hpp"
+#include "tree/allocator.hpp"
 
 namespace radixkv {
 
-class PythonAllocator {
+class AllocatorBinding {
   public:
-    PythonAllocator(nb::handle num_slots, nb::handle page_size, nb::handle core);
+    AllocatorBinding(nb::handle num_slots, nb::handle page_size, nb::handle core);
 
     uint32_t num_slots() const { return allocator_.num_slots; }
     uint32_t page_size() const { return allocator_.page_size; }
@@ -42,7 +42,7 @@ class PythonAllocator {
 };
 
 template <class Int>
-void PythonAllocator::check_range(const Int* slots, size_t n) const {
+void AllocatorBinding::check_range(const Int* slots, size_t n) const {
     int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
     for (size_t i = 0; i < n; ++i) {
         if (slots[i] < low || slots[i] > high) raise_range(slots[i]);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "python.hpp"
-#include "tree.hpp"
+#include "tree/tree.hpp"
 
 namespace radixkv {
 

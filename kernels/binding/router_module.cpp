@@ -2,11 +2,10 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
-#include <random>
-
-#include "holdings.hpp"
-#include "tree/input.hpp"
-#include "vote.hpp"
+#include "input.hpp"
+#include "router/holdings.hpp"
+#include "router/vote.hpp"
+#include "tree/random_seed.hpp"
 
 namespace radixkv {
 
@@ -48,23 +47,18 @@ class Codes {
     ArrayView<int32_t> view_;
 };
 
-uint64_t random_seed() {
-    std::random_device random;
-    return uint64_t{random()} << 32 | random();
-}
-
-struct PythonHoldings : Holdings {
-    PythonHoldings() : Holdings(random_seed()) {}
+struct HoldingsBinding : Holdings {
+    HoldingsBinding() : Holdings(random_seed()) {}
 };
 
-bool store(PythonHoldings& self, uint32_t holder, uint64_t run, uint64_t parent_run,
+bool store(HoldingsBinding& self, uint32_t holder, uint64_t run, uint64_t parent_run,
            uint32_t parent_offset, nb::handle codes, NodeId root) {
     Codes own(codes);
     return self.store(holder, run, parent_run, parent_offset, own.key(), root);
 }
 
 // By holders' numbers, or those of `holders` in its order.
-nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root,
+nb::object lengths(const HoldingsBinding& self, nb::handle token_ids, NodeId root,
                    nb::handle holders) {
     std::vector<int32_t> all;
     auto look = [&](const auto& key) -> std::optional<nb::object> {
@@ -85,7 +79,7 @@ nb::object lengths(const PythonHoldings& self, nb::handle token_ids, NodeId root
     return with_token_ids(token_ids, "token_ids", [] {}, look);
 }
 
-nb::list runs(const PythonHoldings& self, uint32_t holder) {
+nb::list runs(const HoldingsBinding& self, uint32_t holder) {
     nb::list rows;
     self.each_run(holder, [&](const HolderRun& run) {
         int32_t* out;
@@ -138,23 +132,23 @@ void import_voting() {
 NB_MODULE(_router, module) {
     import_python();
     import_voting();
-    nb::class_<PythonHoldings>(module, "Holdings")
+    nb::class_<HoldingsBinding>(module, "Holdings")
         .def(nb::init<>())
-        .def("add_holder", &PythonHoldings::add_holder)
-        .def("remove_holder", &PythonHoldings::remove_holder, "holder"_a)
-        .def("add_root", &PythonHoldings::add_root)
-        .def("remove_root", &PythonHoldings::remove_root, "root"_a)
-        .def("is_empty_root", &PythonHoldings::is_empty_root, "root"_a)
+        .def("add_holder", &HoldingsBinding::add_holder)
+        .def("remove_holder", &HoldingsBinding::remove_holder, "holder"_a)
+        .def("add_root", &HoldingsBinding::add_root)
+        .def("remove_root", &HoldingsBinding::remove_root, "root"_a)
+        .def("is_empty_root", &HoldingsBinding::is_empty_root, "root"_a)
         .def("store", &store, "holder"_a, "run"_a, "parent_run"_a, "parent_offset"_a,
              "codes"_a.none(), "root"_a)
-        .def("trim", &PythonHoldings::trim, "holder"_a, "run"_a, "keep"_a)
-        .def("clear", &PythonHoldings::clear, "holder"_a)
+        .def("trim", &HoldingsBinding::trim, "holder"_a, "run"_a, "keep"_a)
+        .def("clear", &HoldingsBinding::clear, "holder"_a)
         .def("lengths", &lengths, "token_ids"_a.none(), "root"_a, "holders"_a.none() = nb::none())
         .def("runs", &runs, "holder"_a)
-        .def("num_tokens", &PythonHoldings::num_tokens, "holder"_a)
-        .def_prop_ro("num_nodes", &PythonHoldings::num_nodes)
-        .def_prop_ro("total_size", &PythonHoldings::total_size)
-        .def("check_integrity", &PythonHoldings::check);
+        .def("num_tokens", &HoldingsBinding::num_tokens, "holder"_a)
+        .def_prop_ro("num_nodes", &HoldingsBinding::num_nodes)
+        .def_prop_ro("total_size", &HoldingsBinding::total_size)
+        .def("check_integrity", &HoldingsBinding::check);
     module.def("cheapest", &vote_on, "question"_a, "weight"_a, "slack"_a, "balance"_a);
 }
 

@@ -1,5 +1,5 @@
 // Looking at every node: walking, checking, pickling.
-#include "python_tree.hpp"
+#include "tree_binding.hpp"
 
 namespace radixkv {
 
@@ -15,7 +15,7 @@ std::vector<NodeId> ids(const std::vector<NodeInEpoch>& nodes) {
 
 }  // namespace
 
-nb::object PythonTree::all_slots() const {
+nb::object TreeBinding::all_slots() const {
     int32_t* out;
     nb::object slots = new_array(total_size(), out);
     for (const NodeInEpoch& at : walk()) {
@@ -26,7 +26,7 @@ nb::object PythonTree::all_slots() const {
     return slots;
 }
 
-std::vector<NodeInEpoch> PythonTree::walk() const {
+std::vector<NodeInEpoch> TreeBinding::walk() const {
     std::vector<NodeId> ids;
     for (NodeId root : spaces_.roots()) tree_.walk(root, ids);
     std::vector<NodeInEpoch> nodes;
@@ -35,7 +35,7 @@ std::vector<NodeInEpoch> PythonTree::walk() const {
     return nodes;
 }
 
-nb::object PythonTree::info(const NodeInEpoch& at) const {
+nb::object TreeBinding::info(const NodeInEpoch& at) const {
     if (at.epoch != epoch_ || !tree_.is_alive(at.id, at.generation)) {
         raise(python().StaleHandleError, "the tree changed during the walk; walk again");
     }
@@ -53,13 +53,13 @@ nb::object PythonTree::info(const NodeInEpoch& at) const {
 
 // ---- checking ----
 
-std::vector<Lock> PythonTree::locks() const {
+std::vector<Lock> TreeBinding::locks() const {
     std::vector<Lock> locks;
     locked_.each([&](const Handle& handle) { locks.push_back({handle.place, handle.locks}); });
     return locks;
 }
 
-nb::list PythonTree::check_integrity() const {
+nb::list TreeBinding::check_integrity() const {
     nb::list lines;
     for (const std::string& line : check_tree(tree_, spaces_.roots(), locks()))
         lines.append(line.c_str());
@@ -79,14 +79,14 @@ nb::list PythonTree::check_integrity() const {
 
 // ---- pickling ----
 
-nb::tuple PythonTree::counters() const {
+nb::tuple TreeBinding::counters() const {
     std::vector<uint64_t> learnt;
     if (tree_.history()) learnt = tree_.history()->save(ids(walk()));
     nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
     return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);
 }
 
-void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
+void TreeBinding::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
     if (!tree_.history()) return;
     std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
     size_t size = sizeof(uint64_t) * learnt.size();
@@ -98,7 +98,7 @@ void PythonTree::restore_history(nb::bytes history, const std::vector<NodeId>& n
     }
 }
 
-void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
+void TreeBinding::restore(nb::handle nodes, nb::tuple counters) {
     std::vector<NodeId> restored;
     std::unordered_map<uint64_t, NodeId> by_id;
     for (nb::handle info : nb::iter(nodes)) {
@@ -107,7 +107,7 @@ void PythonTree::restore(nb::handle nodes, nb::tuple counters) {
             codes.size % page_size()) {
             raise(python().InvalidArgumentError, "this is no state of a tree");
         }
-        Run run(slots.items, static_cast<uint32_t>(codes.size));
+        TokenRun run(slots.items, static_cast<uint32_t>(codes.size));
         std::memcpy(run.tokens(), codes.items, size_t{4} * codes.size);
         Node like;
         like.recency = nb::cast<uint64_t>(info.attr("recency"));

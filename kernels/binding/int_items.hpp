@@ -12,7 +12,7 @@
 #include <immintrin.h>
 #endif
 
-#include "keys.hpp"
+#include "tree/keys.hpp"
 
 namespace radixkv {
 

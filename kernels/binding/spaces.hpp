@@ -4,7 +4,7 @@
 #include <unordered_map>
 
 #include "python.hpp"
-#include "tree.hpp"
+#include "tree/tree.hpp"
 
 namespace radixkv {
 

@@ -1,4 +1,4 @@
-#include "python_ledger.hpp"
+#include "ledger_binding.hpp"
 
 #include "input.hpp"
 
@@ -6,20 +6,20 @@ namespace radixkv {
 
 namespace {
 
-nb::object zeros(const PythonAllocator& pool, const char* dtype) {
+nb::object zeros(const AllocatorBinding& pool, const char* dtype) {
     return python().zeros(uint64_t{pool.num_slots()} + pool.page_size(), dtype);
 }
 
 }  // namespace
 
-PythonLedger::PythonLedger(nb::handle_t<PythonAllocator> allocator)
+LedgerBinding::LedgerBinding(nb::handle_t<AllocatorBinding> allocator)
     : allocator_(nb::borrow(allocator)),
       deferred_(python().deque()),
       sharers_(zeros(pool(), "int32")),
       is_retired_(zeros(pool(), "bool")) {}
 
 // Frees what waits behind fences that are done, in the order they were given.
-void PythonLedger::collect() {
+void LedgerBinding::collect() {
     while (is_anything_deferred()) {
         nb::object first = deferred_[0];
         if (!nb::cast<bool>(nb::bool_(nb::object(first[0].attr("query")())))) return;
@@ -29,41 +29,41 @@ void PythonLedger::collect() {
     }
 }
 
-uint64_t PythonLedger::free_size() {
+uint64_t LedgerBinding::free_size() {
     collect();
     return pool().free_size();
 }
 
-uint64_t PythonLedger::deferred_size() const {
+uint64_t LedgerBinding::deferred_size() const {
     uint64_t size = 0;
     if (!is_anything_deferred()) return size;
     for (nb::handle item : deferred_) size += nb::len(nb::object(item[1]));
     return size;
 }
 
-nb::object PythonLedger::take(nb::handle n) {
+nb::object LedgerBinding::take(nb::handle n) {
     collect();
     return pool().allocate(n);
 }
 
-bool PythonLedger::take(uint64_t count, int32_t* out) {
+bool LedgerBinding::take(uint64_t count, int32_t* out) {
     if (count > free_size()) return false;
     slots().allocate(static_cast<uint32_t>(count / page_size()), out);
     return true;
 }
 
-void PythonLedger::check_range(const int32_t* slots, size_t n) const {
+void LedgerBinding::check_range(const int32_t* slots, size_t n) const {
     pool().check_range(slots, n);
 }
 
-void PythonLedger::give_back(nb::handle slots, nb::handle fence) {
+void LedgerBinding::give_back(nb::handle slots, nb::handle fence) {
     Slots given(slots);
     check_range(given.items(), given.size());
     give_back({given.items(), given.items() + given.size()}, fence);
 }
 
 // They are freed with the last request that held them.
-void PythonLedger::give_back(std::vector<int32_t> slots, nb::handle fence) {
+void LedgerBinding::give_back(std::vector<int32_t> slots, nb::handle fence) {
     auto* sharers = static_cast<int32_t*>(array_data(sharers_));
     auto* is_retired = static_cast<bool*>(array_data(is_retired_));
     size_t done = 0;
@@ -79,7 +79,7 @@ void PythonLedger::give_back(std::vector<int32_t> slots, nb::handle fence) {
 }
 
 // Behind the latest fence where none is given: who read them before may still run.
-void PythonLedger::free(const int32_t* slots, size_t n, nb::handle fence) {
+void LedgerBinding::free(const int32_t* slots, size_t n, nb::handle fence) {
     nb::object behind = nb::borrow(fence);
     if (behind.is_none() && is_anything_deferred()) behind = deferred_[-1][0];
     if (!behind.is_none()) {
@@ -90,7 +90,7 @@ void PythonLedger::free(const int32_t* slots, size_t n, nb::handle fence) {
     }
 }
 
-void PythonLedger::free(nb::handle slots, nb::handle fence) {
+void LedgerBinding::free(nb::handle slots, nb::handle fence) {
     Slots given(slots);
     free(given.items(), given.size(), fence);
 }

@@ -22,26 +22,26 @@ void ask_for(const Item* items, size_t n) {
 
 // Slots that follow one another, as an allocator mostly gives them out, cost nothing: half of what
 // a look-up would bring from memory is computed instead.
-class Run {
+class TokenRun {
   public:
     uint32_t length = 0;
 
-    Run() = default;
+    TokenRun() = default;
 
     // Room for `length` tokens, which the caller writes, with these slots.
-    Run(const int32_t* slots, uint32_t length)
+    TokenRun(const int32_t* slots, uint32_t length)
         : length(length), capacity_(length), first_slot_(first_of_range(slots, length)) {
         if (!length) return;
         block_ = new_block(is_range() ? length : 2 * size_t{length});
         if (!is_range()) std::memcpy(scattered(), slots, size_t{4} * length);
     }
 
-    Run(Run&& other) noexcept { swap(other); }
-    Run& operator=(Run&& other) noexcept {
+    TokenRun(TokenRun&& other) noexcept { swap(other); }
+    TokenRun& operator=(TokenRun&& other) noexcept {
         swap(other);
         return *this;
     }
-    ~Run() { std::free(block_); }
+    ~TokenRun() { std::free(block_); }
 
     int32_t* tokens() { return block_; }
     const int32_t* tokens() const { return block_; }
@@ -58,8 +58,8 @@ class Run {
     }
 
     // `n` tokens from `from` on, in memory of their own.
-    Run cut(uint32_t from, uint32_t n) const {
-        Run part;
+    TokenRun cut(uint32_t from, uint32_t n) const {
+        TokenRun part;
         part.length = part.capacity_ = n;
         part.first_slot_ = is_range() ? first_slot_ + static_cast<int32_t>(from) : SCATTERED;
         part.block_ = new_block(is_range() ? n : 2 * size_t{n});
@@ -101,7 +101,7 @@ class Run {
     int32_t* scattered() { return block_ + capacity_; }
     const int32_t* scattered() const { return block_ + capacity_; }
 
-    void swap(Run& other) noexcept {
+    void swap(TokenRun& other) noexcept {
         std::swap(length, other.length);
         std::swap(block_, other.block_);
         std::swap(capacity_, other.capacity_);

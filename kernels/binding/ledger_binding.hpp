@@ -1,13 +1,13 @@
 // radixkv/cache/ledger.py, as far as the steps of a request's life need it.
 #pragma once
 
-#include "python_allocator.hpp"
+#include "allocator_binding.hpp"
 
 namespace radixkv {
 
-class PythonLedger {
+class LedgerBinding {
   public:
-    explicit PythonLedger(nb::handle_t<PythonAllocator> allocator);
+    explicit LedgerBinding(nb::handle_t<AllocatorBinding> allocator);
 
     nb::object allocator() const { return allocator_; }
     nb::object sharers() const { return sharers_; }
@@ -37,7 +37,7 @@ class PythonLedger {
     void free(const int32_t* slots, size_t n, nb::handle fence);
 
   private:
-    PythonAllocator& pool() const { return *nb::inst_ptr<PythonAllocator>(allocator_); }
+    AllocatorBinding& pool() const { return *nb::inst_ptr<AllocatorBinding>(allocator_); }
     SlotAllocator& slots() const { return pool().slots(); }
     bool is_anything_deferred() const { return PyObject_Size(deferred_.ptr()) > 0; }
     void collect();

@@ -7,9 +7,9 @@
 
 #include "handle.hpp"
 #include "input.hpp"
-#include "python_ledger.hpp"
+#include "ledger_binding.hpp"
 #include "spaces.hpp"
-#include "tree_check.hpp"
+#include "tree/tree_check.hpp"
 
 namespace radixkv {
 
@@ -19,9 +19,9 @@ struct NodeInEpoch {
     uint32_t generation;
 };
 
-class PythonTree {
+class TreeBinding {
   public:
-    PythonTree(nb::handle page_size, nb::handle policy, nb::handle core);
+    TreeBinding(nb::handle page_size, nb::handle policy, nb::handle core);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
@@ -37,9 +37,9 @@ class PythonTree {
 
     // ---- a request's admission and publication: see radixkv/tree/fused.py ----
 
-    nb::object admit(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
+    nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                      nb::handle content, nb::handle max_cached, nb::handle extra);
-    nb::object publish(nb::handle ids, PythonLedger& ledger, nb::handle row, nb::handle space,
+    nb::object publish(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                        nb::handle content, nb::handle priority, bool chunked, nb::handle held,
                        nb::handle fence);
 
@@ -115,7 +115,7 @@ class PythonTree {
     void evict_slots(uint64_t count, int32_t* out);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
-    bool take(uint64_t count, PythonLedger& ledger, int32_t* out);
+    bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
     Place touch(const Descent& found, const std::vector<NodeId>& path);
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
@@ -138,5 +138,17 @@ class PythonTree {
     uint64_t epoch_ = 1;
     std::atomic<int> readers_{0};  // that hold no GIL
 };
+
+// Where find() put the root, with nobody reading without the GIL: from here to the change no Python
+// runs.
+template <class Find>
+NodeId TreeBinding::settle(const Find& find) const {
+    NodeId root = find();
+    while (readers_.load()) {
+        wait_for_readers();
+        root = find();
+    }
+    return root;
+}
 
 }  // namespace radixkv

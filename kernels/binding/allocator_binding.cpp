@@ -1,4 +1,4 @@
-#include "python_allocator.hpp"
+#include "allocator_binding.hpp"
 
 #include <algorithm>
 
@@ -49,10 +49,10 @@ nb::object as_ints(nb::handle slots) {
 
 }  // namespace
 
-PythonAllocator::PythonAllocator(nb::handle num_slots, nb::handle page_size, nb::handle)
+AllocatorBinding::AllocatorBinding(nb::handle num_slots, nb::handle page_size, nb::handle)
     : allocator_(checked(num_slots, page_size)) {}
 
-nb::object PythonAllocator::allocate(nb::handle n) {
+nb::object AllocatorBinding::allocate(nb::handle n) {
     int64_t wanted = clamp_int(n, "n");
     if (wanted < 0 || wanted % page_size()) {
         raise(python().InvalidArgumentError,
@@ -67,7 +67,7 @@ nb::object PythonAllocator::allocate(nb::handle n) {
     return slots;
 }
 
-void PythonAllocator::free(nb::handle slots) {
+void AllocatorBinding::free(nb::handle slots) {
     if (auto array = view_int32(slots)) return free(array.items, array.size);
     nb::object converted = as_int64(slots);
     auto array = view_int64(converted);
@@ -76,23 +76,23 @@ void PythonAllocator::free(nb::handle slots) {
 }
 
 // In order, all of them in the pool. Raises InvalidSlotsError.
-nb::object PythonAllocator::as_int64(nb::handle slots) const {
+nb::object AllocatorBinding::as_int64(nb::handle slots) const {
     nb::object ints = as_ints(slots);
     python().check_range(ints, num_slots(), page_size());
     return ints.attr("astype")("int64");
 }
 
-void PythonAllocator::check_slots(nb::handle slots) const {
+void AllocatorBinding::check_slots(nb::handle slots) const {
     auto array = view_int32(slots);
     if (array) return check_range(array.items, array.size);
     as_int64(slots);
 }
 
-void PythonAllocator::free(const int32_t* slots, size_t n) {
+void AllocatorBinding::free(const int32_t* slots, size_t n) {
     if (!allocator_.free(slots, n)) free_slowly({slots, slots + n});
 }
 
-void PythonAllocator::free_slowly(std::vector<int64_t> slots) {
+void AllocatorBinding::free_slowly(std::vector<int64_t> slots) {
     check_range(slots.data(), slots.size());
     std::vector<int64_t> sorted = slots;
     std::sort(sorted.begin(), sorted.end());
@@ -111,7 +111,7 @@ void PythonAllocator::free_slowly(std::vector<int64_t> slots) {
     allocator_.free(whole.data(), whole.size());
 }
 
-void PythonAllocator::raise_range(int64_t slot) const {
+void AllocatorBinding::raise_range(int64_t slot) const {
     int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
     raise_slot(
         python().InvalidSlotsError, slot,
@@ -119,7 +119,7 @@ void PythonAllocator::raise_range(int64_t slot) const {
 }
 
 // Names the slot that comes most often.
-void PythonAllocator::check_twice(const std::vector<int64_t>& sorted) const {
+void AllocatorBinding::check_twice(const std::vector<int64_t>& sorted) const {
     size_t most = 1;
     int64_t twice = 0;
     for (size_t from = 0, to; from < sorted.size(); from = to) {
@@ -133,8 +133,8 @@ void PythonAllocator::check_twice(const std::vector<int64_t>& sorted) const {
 }
 
 // Names the first given slot of the lowest page that is there in part.
-void PythonAllocator::check_whole_pages(const std::vector<int64_t>& slots,
-                                        const std::vector<int64_t>& sorted) const {
+void AllocatorBinding::check_whole_pages(const std::vector<int64_t>& slots,
+                                         const std::vector<int64_t>& sorted) const {
     auto page_of = [&](int64_t slot) { return slot / page_size(); };
     for (size_t from = 0, to; from < sorted.size(); from = to) {
         for (to = from + 1; to < sorted.size() && page_of(sorted[to]) == page_of(sorted[from]);)
@@ -148,14 +148,14 @@ void PythonAllocator::check_whole_pages(const std::vector<int64_t>& slots,
     }
 }
 
-void PythonAllocator::check_held(const std::vector<int64_t>& slots) const {
+void AllocatorBinding::check_held(const std::vector<int64_t>& slots) const {
     for (int64_t slot : slots) {
         if (allocator_.is_held(static_cast<uint32_t>(slot / page_size()))) continue;
         raise_slot(python().SlotNotAllocatedError, slot - slot % page_size(), " is free already");
     }
 }
 
-nb::object PythonAllocator::free_slots() const {
+nb::object AllocatorBinding::free_slots() const {
     int32_t* out;
     nb::object slots = new_array(free_size(), out);
     for (uint32_t page : allocator_.free_list()) {
