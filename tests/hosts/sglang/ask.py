@@ -1,4 +1,4 @@
-"""Asks one engine what a test wants to know: `python ask.py FOLDER BACKEND PAGE_SIZE SLOTS OUT PLAN`
+"""Asks one engine what a test wants to know: python ask.py FOLDER BACKEND PAGE_SIZE SLOTS OUT PLAN
 
 OUT gets a row a request: length of its prompt, cached tokens, the answer.
 """
