@@ -7,7 +7,7 @@ import numpy as np
 from bench.peers import workloads
 from bench.peers.contender import Contender, Fused, Times, now
 from radixkv import PrefixCache, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.memory import new_allocator
 
 
@@ -67,7 +67,7 @@ class FusedNative(Native, Fused):
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
-        self.ledger = SlotLedger(self.slots)
+        self.ledger = new_ledger(self.slots)
         self.row = np.zeros(workloads.LONG, np.int32)
 
     def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:

@@ -112,6 +112,7 @@ NB_MODULE(_core, module) {
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
     module.def("read_ids", &read_ids, "ids"_a.none());
+    module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
     bind_tree(module);
     bind_allocator(module);

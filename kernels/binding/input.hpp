@@ -62,6 +62,9 @@ inline ArrayView<PyObject*> view_list(nb::handle ids) {
 // one of them is not a token id, and for every other type.
 nb::object read_ids(nb::handle ids);
 
+// A copy of the ids in an array with room for a quarter more, and how many they are; None as above.
+nb::object copy_ids(nb::handle ids);
+
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);
 

@@ -26,6 +26,9 @@ def read_ids(ids: object) -> Int32Array | None:
     """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
     id, or for all else."""
 
+def copy_ids(ids: object) -> tuple[Int32Array, int] | None:
+    """A copy of what `read_ids` reads, in an array with room for a quarter more, and its length."""
+
 def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
     """The ids of each submessage in field `sequences` of a protobuf message, copied from its bytes
     in field `packed`; None unless all have only that, and are token ids."""

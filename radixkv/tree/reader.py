@@ -22,10 +22,12 @@ class Reader:
     """Reads token ids and slots, the common kinds as fast as its core can.
 
     read_ids: the ids of a list, tuple or int array; None: NumPy has to read it (or refuse it).
+    copy_ids: the same, copied as `copy_token_ids` does.
     read_message_ids: see `radixkv.tree.tokens`.
     """
 
     read_ids: Callable[[object], Int32Array | None]
+    copy_ids: Callable[[object], tuple[Int32Array, int] | None]
     read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None]
 
     def token_ids(self, values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -36,6 +38,16 @@ class Reader:
         """
         ids = self.read_ids(values)
         return _as_int32(values, name, InvalidTokensError) if ids is None else ids
+
+    def copy_token_ids(self, values: TokenIds) -> tuple[Int32Array, int]:
+        """A copy of `token_ids(values)` in an array with room for more, and how many they are."""
+        copied = self.copy_ids(values)
+        if copied is not None:
+            return copied
+        ids = _as_int32(values, "token_ids", InvalidTokensError)
+        buffer = np.empty(len(ids) + len(ids) // 4 + 16, np.int32)
+        buffer[: len(ids)] = ids
+        return buffer, len(ids)
 
     def slots(self, values: TokenIds, name: str = "slots") -> Int32Array:
         """As `token_ids`; raises InvalidSlotsError."""
@@ -55,7 +67,7 @@ def _read_nothing(*values: object) -> None:
 
 
 # All through NumPy.
-PYTHON_READER = Reader(_read_nothing, _read_nothing)
+PYTHON_READER = Reader(_read_nothing, _read_nothing, _read_nothing)
 
 
 def _as_int32(

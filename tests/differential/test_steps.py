@@ -6,7 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixkv import Namespace, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.memory import new_allocator
 from radixkv.tree import as_token_ids
@@ -40,7 +40,7 @@ class Cache:
 
     def __init__(self, page_size, core):
         self.tree = new_tree(page_size, core=core)
-        self.ledger = SlotLedger(new_allocator(SLOTS, page_size, core))
+        self.ledger = new_ledger(new_allocator(SLOTS, page_size, core))
         self.row = np.zeros(ROW, np.int32)
         self.fences = []
 

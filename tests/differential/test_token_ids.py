@@ -49,3 +49,14 @@ def test_the_native_reader_reads():
     assert core.read_ids(array.astype(np.int64)).dtype == np.int32
     assert core.read_ids(-array) is None
     assert core.read_ids(array.astype(np.int64) + 1) is None
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: np.array(ids, np.int32)])
+def test_the_native_reader_copies_with_room(kind):
+    ids = [*range(100), 2**31 - 1]
+    given = kind(ids)
+    buffer, length = core.copy_ids(given)
+    assert (buffer[:length].tolist(), len(buffer)) == (ids, 101 + 25 + 16)
+    assert not np.shares_memory(buffer, given)
+    assert core.copy_ids(kind([*ids, -1])) is None
+    assert core.copy_ids(b"ids!") is None

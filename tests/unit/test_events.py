@@ -6,7 +6,7 @@ import pytest
 from radixkv import DEFAULT, Namespace
 from radixkv.cache.events import (
     Event,
-    Run,
+    StoredRun,
     replay,
     runs_of,
 )
@@ -22,7 +22,7 @@ class Follower:
     def __init__(self, words: Words) -> None:
         words.tree.track_changes()
         self.words = words
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, StoredRun] = {}
         self.last: list[Stored | Trimmed] = []
 
     def follow(self) -> list[str]:
