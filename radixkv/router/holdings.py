@@ -15,8 +15,9 @@ Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python
 
 from typing import NamedTuple, Protocol
 
+from radixkv.arrays import Int32Array
 from radixkv.router.pick_input import IntArray
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.reader import TokenIds
 
 
 class RunInfo(NamedTuple):

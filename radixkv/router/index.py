@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Runs, StoredRun, Update
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
@@ -16,7 +17,7 @@ from radixkv.router.spaces import Spaces
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.namespace import check_namespace
-from radixkv.tree.tokens import Int32Array, as_token_ids
+from radixkv.tree.tokens import as_token_ids
 
 
 class WorkerView(NamedTuple):

@@ -26,6 +26,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 )
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.errors import CacheCorruptedError, InvalidTokensError
 from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
@@ -34,7 +35,6 @@ from radixkv.integrations.sglang.order import depth_first
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 R = TypeVar("R")
 
