@@ -69,7 +69,7 @@ void bind_tree(nb::module_& module) {
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
-        .def("_restore", &TreeBinding::restore);
+        .def("_restore", &TreeBinding::restore, "nodes"_a, "counters"_a);
 }
 
 void bind_allocator(nb::module_& module) {

@@ -67,13 +67,14 @@ nb::object lengths(const HoldingsBinding& self, nb::handle token_ids, NodeId roo
     auto look = [&](const auto& key) -> std::optional<nb::object> {
         all.assign(self.num_holders(), 0);
         uint32_t matched = self.lengths(key, root, all.data());
-        // What equals a token id is one; an array may also equal codes that are none, a list not.
+        // A list's items that equal stored codes are token ids. An array's may be negative, as
+        // codes of content are.
         constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
         bool is_doubtful = !is_list && self.has_content();
         if (!key.is_good(is_doubtful ? 0 : matched)) return std::nullopt;
         if (holders.is_none()) return copy_array(all.data(), all.size());
         auto wanted = view_int64(holders);
-        if (!wanted) throw nb::value_error("holders is no int64 array");
+        if (!wanted) throw nb::value_error("holders must be an int64 array in one dimension");
         int32_t* out;
         nb::object array = new_array(wanted.size, out);
         for (size_t i = 0; i < wanted.size; ++i) out[i] = all.at(wanted.items[i]);
@@ -103,7 +104,8 @@ Voting* voting = nullptr;
 template <class Item>
 const Item* items(ArrayView<Item> view, size_t count, const char* name) {
     if (view && view.size == count) return view.items;
-    throw nb::value_error((std::string(name) + " is no array with an item a worker").c_str());
+    throw nb::value_error(
+        (std::string(name) + " must be an array with one item for each worker").c_str());
 }
 
 template <class Length>

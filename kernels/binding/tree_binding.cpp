@@ -28,7 +28,8 @@ NewPolicy policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
     NewPolicy policy = find_policy(nb::cast<std::string>(name));
     if (policy) return policy;
-    raise(python().InvalidArgumentError, "policy " + show(name) + " has no native part");
+    raise(python().InvalidArgumentError,
+          "policy must be one that the native core has; got " + show(name));
 }
 
 PyTypeObject* handle_type() {
@@ -92,7 +93,7 @@ void check_known_length(uint32_t length, size_t size) {
 }
 
 int32_t* checked_row(nb::handle row, size_t size) {
-    int32_t* slots = writeable_int32(row, size);
+    int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
     raise(python().InvalidArgumentError,
           "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
@@ -278,7 +279,8 @@ auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::hand
     return inserted;
 }
 
-// How many tokens the caller vouches for. Raises for a handle that proves nothing; None is fine.
+// How many tokens the locked handle `after` stands for; 0 for None. Raises for a handle that is
+// not locked, or of another namespace.
 uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
     NodeId node;
     if (after.is_none()) return 0;

@@ -140,8 +140,8 @@ class TreeBinding {
     std::atomic<int> readers_{0};  // that hold no GIL
 };
 
-// Where find() put the root, with nobody reading without the GIL: from here to the change no Python
-// runs.
+// Where find() put the root, with no batch being read without the GIL: from here to the change no
+// Python runs.
 template <class Find>
 NodeId TreeBinding::settle(const Find& find) const {
     NodeId root = find();

@@ -44,8 +44,8 @@ class Prompts {
     std::deque<Buffer> buffers_;  // these never move
 };
 
-// Counts one who reads. It must outlive the time without the GIL, so that nobody who waits for it
-// goes on before this thread lets go of the GIL again.
+// Counts one reader. It must outlive the time without the GIL, so that a thread that waits for it
+// does not go on before this one releases the GIL again.
 class Reader {
   public:
     explicit Reader(std::atomic<int>& readers) : readers_(readers) { ++readers_; }
@@ -83,8 +83,8 @@ std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
 
 }  // namespace
 
-// Only batches read without the GIL; whoever changes the tree waits for it, and lets go of
-// the GIL meanwhile so that it can end.
+// Only batches read without the GIL; a change to the tree waits for it, and releases the GIL
+// meanwhile so that it can end.
 void TreeBinding::wait_for_readers() const {
     while (int readers = readers_.load()) {
         nb::gil_scoped_release released;

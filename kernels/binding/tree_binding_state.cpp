@@ -93,7 +93,7 @@ void TreeBinding::restore_history(nb::bytes history, const std::vector<NodeId>& 
     try {
         tree_.policy().load(learnt, nodes);
     } catch (const std::out_of_range&) {
-        raise(python().InvalidArgumentError, "this is no state of a tree");
+        raise(python().InvalidArgumentError, "state must be that of a pickled tree");
     }
 }
 
@@ -104,7 +104,7 @@ void TreeBinding::restore(nb::handle nodes, nb::tuple counters) {
         auto codes = view_int32(info.attr("codes")), slots = view_int32(info.attr("slots"));
         if (!codes || !slots || codes.size != slots.size || !codes.size ||
             codes.size % page_size()) {
-            raise(python().InvalidArgumentError, "this is no state of a tree");
+            raise(python().InvalidArgumentError, "state must be that of a pickled tree");
         }
         TokenRun run(slots.items, static_cast<uint32_t>(codes.size));
         std::memcpy(run.tokens(), codes.items, size_t{4} * codes.size);

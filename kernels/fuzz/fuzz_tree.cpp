@@ -230,7 +230,7 @@ class Fuzz {
         expect(pool_->free_pages() == before, "a refused free changed something");
     }
 
-    // An id that is none must change nothing.
+    // An invalid id must change nothing.
     void insert_bad() {
         size_t space = bytes_.below(SPACES);
         next_key();
@@ -241,7 +241,7 @@ class Fuzz {
             bytes_.below(2) ? -1 : int64_t{INT32_MAX} + 1 + bytes_.next();
         Tokens slots(ids.size());
         uint32_t there = insert(space, Int64Key{ids.data(), size_of(key_)}, slots);
-        expect(there == REFUSED, "an id that is none was stored");
+        expect(there == REFUSED, "an invalid id was stored");
     }
 
     uint32_t insert_wide(size_t space, const Tokens& key, const Tokens& slots) {
@@ -281,7 +281,7 @@ class Fuzz {
         for (Model& model : models_) {
             if (model.evict(slots)) return;
         }
-        expect(false, "slots were evicted that are no cached page");
+        expect(false, "slots were evicted that are not a cached page");
     }
 
     void drop_root(NodeId root) {
@@ -306,7 +306,7 @@ class Fuzz {
         for (const FuzzHandle& handle : handles_) {
             NodeId node;
             expect(tree_.resolve(handle.place, node) == is_there(handle),
-                   "a handle is taken for what it is not");
+                   "a handle resolves to tokens that are gone, or not to those that are there");
             if (handle.locks) locks.push_back({handle.place, handle.locks});
         }
         for (const std::string& line : check_tree(tree_, roots(), locks)) {

@@ -44,7 +44,7 @@ class HolderSets {
     bool is_empty(size_t set) const {
         return std::all_of((*this)[set], (*this)[set] + width_, [](Word word) { return !word; });
     }
-    // Whether `holder` is in the set and nobody else.
+    // Whether `holder` is the only one in the set.
     bool is_only(size_t set, uint32_t holder) const {
         for (size_t i = 0; i < width_; ++i) {
             if ((*this)[set][i] != (i == holder / 64 ? bit(holder) : 0)) return false;

@@ -222,7 +222,7 @@ void Holdings::hold_path(RunId run) {
 
 // ---- trimming ----
 
-// After someone gave up some of the node: drops what nobody holds, joins what became alike.
+// After a holder gave up some of the node: drops what no holder has, joins what became alike.
 void Holdings::settle(NodeId id) {
     if (full_.is_empty(id)) {
         shorten(id);

@@ -200,7 +200,7 @@ void Holdings::merge(NodeId id) {
     num_nodes_ -= 1;
 }
 
-// Drops the tokens that nobody holds any more; the holders of what is left hold it whole.
+// Drops the tokens that no holder has any more; the holders of what is left hold it whole.
 void Holdings::shorten(NodeId id) {
     UnionNode& node = nodes_[id];
     uint32_t end = 0;
@@ -225,8 +225,8 @@ void Holdings::shorten(NodeId id) {
 
 // ---- content ----
 
-// The codes, the first of them that names content under a number that no other run has: who else
-// uses its number means something else. Below it nothing is shared either.
+// The codes, the first of them that names content under a number that no other run has: the same
+// number from another holder means something else. Below it nothing is shared either.
 Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes,
                                 HolderRun& run) {
     if (parent.private_from < offset) {

@@ -12,7 +12,7 @@ namespace radixkv {
 
 using NodeId = uint32_t;
 
-// Node 0 is no node. The order of eviction uses it as the end of its list.
+// Node 0 stands for none. The order of eviction uses it as the end of its list.
 inline constexpr NodeId NONE = 0;
 
 // A root has no tokens and no parent.
@@ -109,7 +109,7 @@ class Arena {
         free_ = id;
     }
 
-    // Forgets all nodes, their generations included: who remembers nodes must know the epoch.
+    // Forgets all nodes, their generations included: what remembers nodes must know the epoch.
     void clear() {
         chunks_.clear();
         free_ = NONE;

@@ -9,11 +9,11 @@
 
 namespace radixkv {
 
-// Holds node numbers by the hash of (parent, first page). It compares hashes only: whoever looks up
+// Holds node numbers by the hash of (parent, first page). It compares hashes only: a look-up
 // confirms with the nodes themselves.
 class EdgeTable {
   public:
-    // `multiplier` is odd and random, so that nobody outside can choose keys that collide.
+    // `multiplier` is odd and random, so that a client cannot choose keys that collide.
     explicit EdgeTable(uint64_t multiplier) : multiplier_(multiplier | 1) { clear(); }
 
     template <class Tokens>

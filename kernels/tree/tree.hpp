@@ -189,7 +189,7 @@ NodeId Tree::child(NodeId parent, const Key& key, uint32_t at) const {
     });
 }
 
-// Who most likely is the child, asked for from memory: it is looked at only when all before it was.
+// The likely child, prefetched: it is compared only after all that comes before it.
 template <class Key>
 NodeId Tree::ask_for_child(NodeId parent, const Key& key, uint32_t at) const {
     if (key.size - at < page_size) return NONE;

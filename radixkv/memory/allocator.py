@@ -9,10 +9,10 @@ from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 
 
 class TokenToKVAllocator:
-    """Hands out slots `page_size` to `num_slots + page_size - 1` in whole pages; page 0 is padding.
+    """The slots `page_size` to `num_slots + page_size - 1`, in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. core: see `RadixTree`. Cost: O(1) a slot; the Python
-    core's free takes O(n log n).
+    What was freed last is handed out first. core: see `new_allocator`. Cost: O(1) a slot;
+    `free` of the Python core O(n log n).
     """
 
     num_slots: int
@@ -24,7 +24,7 @@ class TokenToKVAllocator:
 
     @property
     def free_size(self) -> int:
-        """Slots that `allocate` could hand out."""
+        """How many slots are free."""
         raise NotImplementedError
 
     def allocate(self, n: int) -> Int32Array | None:
@@ -35,16 +35,16 @@ class TokenToKVAllocator:
         raise NotImplementedError
 
     def free(self, slots: ArrayLike) -> None:
-        """Take slots back, in whole pages.
+        """Take slots back, (n,) ints, in whole pages.
 
-        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
-        page, SlotNotAllocatedError for one that is free already or comes twice; each names it, and
-        then nothing was freed.
+        Raises InvalidSlotsError for a slot of page 0, one out of range or a part of a page, and
+        SlotNotAllocatedError for one that is free already or comes twice. The message names the
+        slot; nothing was freed.
         """
         raise NotImplementedError
 
     def check_range(self, slots: Int32Array) -> None:
-        """Raises InvalidSlotsError for a slot that is not in the pool."""
+        """Raises InvalidSlotsError for the first slot that is not in the pool."""
         raise NotImplementedError
 
     def free_slots(self) -> Int32Array:

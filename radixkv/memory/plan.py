@@ -7,12 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from radixkv.arguments import at_least
+from radixkv.arrays import INT32_MAX, Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.pages import round_up
-
-INT32_MAX = 2**31 - 1
 
 # The dtypes of the KV pools.
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1}
@@ -201,9 +200,7 @@ def read_lengths(path: str | Path) -> list[int]:
     return lengths
 
 
-def slots_of_positions(
-    pages: Sequence[int], page_size: int, num_positions: int
-) -> NDArray[np.int32]:
+def slots_of_positions(pages: Sequence[int], page_size: int, num_positions: int) -> Int32Array:
     """The slot of each position of a request whose page table is `pages`: (num_positions,) int32.
 
     >>> slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14).tolist()
@@ -236,7 +233,4 @@ def _check_sizes(context: int, reserve: int, page_size: int) -> None:
 
 def _check_positive(**values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidArgumentError(
-                f"{name} must be an int of at least 1; got {value!r}", **{name: value}
-            )
+        at_least(1, **{name: value})

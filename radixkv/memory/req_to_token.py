@@ -29,7 +29,7 @@ class ReqToTokenPool:
 
     @property
     def free_size(self) -> int:
-        """Rows nobody holds."""
+        """Free rows."""
         return len(self._free)
 
     def allocate(self) -> int | None:
@@ -41,7 +41,7 @@ class ReqToTokenPool:
         return row
 
     def free(self, row: int) -> None:
-        """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
+        """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
         try:
             is_held = row >= 0 and self._is_held[row]
         except (IndexError, TypeError):

@@ -1,9 +1,8 @@
-"""What placeholder tokens stand for: an image, a sound, anything whose tokens are all alike.
+"""What placeholder tokens stand for: an image, a sound, anything whose tokens are all the same.
 
-A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a
-negative code, interned for the pair (content id, placeholder token) exactly, so that ids are
-compared in full and two prompts share a span only if it stands for the same content from its first
-token on:
+A key is int32 codes. A text token is its own code, 0 or more. A position inside a content span gets
+a negative code, interned for the exact pair (content id, placeholder token). So ids are compared in
+full, and two prompts share a span only if it stands for the same content from its first token on:
 
     tokens   [5, IMG, IMG,  6]       content  [(1, 2, id x)]
     codes    [5,  -1,  -2,  6]       -1: first of (x, IMG)   -2: the rest of (x, IMG)
@@ -22,7 +21,7 @@ UNKNOWN = -(2**31)
 
 
 class ContentSpan(NamedTuple):
-    """`length` tokens from `start` on stand for the content named `id`, compared in full."""
+    """`length` tokens from `start` on stand for the content `id`, which is compared in full."""
 
     start: int
     length: int
@@ -34,9 +33,9 @@ _Pair: TypeAlias = tuple[bytes, int]
 
 
 class ContentTable:
-    """Interns (content id, placeholder token) pairs; forgets a pair when no stored code uses it.
+    """Interns (content id, placeholder token) pairs; forgets a pair that no stored code uses.
 
-    Numbers are never used again, so a code that outlives its pair equals no later one.
+    Numbers are never used again, so a code that outlives its pair never equals a later one.
     """
 
     def __init__(self) -> None:
@@ -52,8 +51,8 @@ class ContentTable:
     def encode(self, token_ids: Int32Array, content: Content, *, intern: bool) -> Int32Array:
         """The codes of a prompt; without spans `token_ids` itself.
 
-        intern: number unknown content, until `settle` asks what was stored; otherwise code it
-        UNKNOWN.
+        intern: number unknown content, until `settle` forgets what was not stored; without it,
+        unknown content is coded UNKNOWN.
         Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
         """
         if not content:
@@ -104,7 +103,7 @@ class ContentTable:
                 self._forget(number)
 
     def settle(self) -> None:
-        """Forget what `encode` numbered and nobody retained since."""
+        """Forget what `encode` numbered and `retain` has not counted since."""
         for number in self._fresh:
             if number not in self._uses:
                 self._forget(number)

@@ -1,4 +1,4 @@
-"""Every invariant of the plain core, checked from the nodes up, trusting no counter."""
+"""Every invariant of the Python core, checked from the nodes up, without trust in a counter."""
 
 from collections import Counter
 from collections.abc import Iterator

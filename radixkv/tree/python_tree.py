@@ -134,9 +134,10 @@ class PythonRadixTree(RadixTree):
         max_cached: int | None = None,
         extra: int = 0,
     ) -> AdmitResult:
-        nodes, page = self.nodes, self.page_size
+        nodes = self.nodes
         limit = len(token_ids) if max_cached is None else _count(max_cached, "max_cached")
-        needed = -(-(len(token_ids) + _count(extra, "extra")) // page) * page
+        needed = len(token_ids) + _count(extra, "extra")
+        needed += -needed % self.page_size
         _check_row(row, needed)
         codes = token_ids[:limit]
         if content:

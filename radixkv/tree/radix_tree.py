@@ -1,4 +1,4 @@
-"""The contract of the tree, held for every core by the same tests (`tests/unit/test_tree.py`)."""
+"""The contract of the tree. The same tests check it for every core (`tests/unit/test_tree.py`)."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
@@ -16,15 +16,15 @@ from radixkv.tree.reader import TokenIds
 class Handle:
     """A place in the tree, `length` tokens below the root of its namespace.
 
-    Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around
-    it, and keeps them cached while it is locked.
+    Belongs to its tree and epoch. Valid while its tokens are cached, whatever is split around it; a
+    locked handle keeps them cached.
     """
 
     length: int
 
 
 class MatchResult(NamedTuple):
-    """length: tokens matched. slots: (length,) int32, a copy. handle: for `inc_lock_ref`."""
+    """length: tokens matched, in whole pages. slots: (length,) int32, a copy. handle: of these."""
 
     length: int
     slots: Int32Array
@@ -32,9 +32,10 @@ class MatchResult(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """prefix_length: tokens that were there.
+    """prefix_length: tokens that were cached before.
 
-    slots: int32, the tree's for these, less those of `after`. handle: the whole key.
+    slots: (prefix_length - after.length,) int32, the tree's own for these tokens, those of `after`
+    left out. handle: of all whole pages of the key.
     """
 
     prefix_length: int
@@ -43,7 +44,7 @@ class InsertResult(NamedTuple):
 
 
 class AdmitResult(NamedTuple):
-    """length: tokens matched. handle: locked; None: no room now. evicted: tokens evicted for it."""
+    """length: tokens matched. handle: of these, locked; None: no room now. evicted: in tokens."""
 
     length: int
     handle: Handle | None
@@ -51,7 +52,7 @@ class AdmitResult(NamedTuple):
 
 
 class PublishResult(NamedTuple):
-    """prefix_length: tokens that were there. handle: locked, all whole pages of the key."""
+    """prefix_length: tokens that were cached before. handle: of the key's whole pages, locked."""
 
     prefix_length: int
     handle: Handle
@@ -121,12 +122,12 @@ class Ledger(Protocol):
 class RadixTree:
     """A radix tree over token ids whose nodes hold the slots of their tokens.
 
-    page_size: keys are shared and evicted in whole pages of that many tokens.
+    page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
     policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
     core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
-    Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
-    native core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
-    around it.
+    Raises InvalidArgumentError for an unknown policy or core or a bad page size, and
+    CoreUnavailableError if the native core is asked for and not built. Nothing recurses. Not
+    thread-safe: `PrefixCache` puts a lock around it.
     """
 
     page_size: int
@@ -169,7 +170,7 @@ class RadixTree:
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
-        """Tokens that `match_prefix` would match; changes nothing at all."""
+        """How many tokens `match_prefix` would match; changes nothing, not even recency."""
         raise NotImplementedError
 
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
@@ -205,11 +206,11 @@ class RadixTree:
     ) -> InsertResult:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
-        Frees nothing: the caller points its row at the returned slots first and frees its
-        duplicates after. Refreshes the path; priorities on it rise to `priority`.
+        Frees nothing: the caller first points its row at the returned slots, then frees its
+        duplicates. Refreshes the path; priorities on it rise to `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
-        after: a locked handle of the key's beginning. Its tokens are not looked at again (the
-        caller vouches for them), and `slots` are those of the tokens behind it.
+        after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
+        vouches for them), and `slots` are those of the tokens behind it.
 
         Cost: O(length) compares and copies. slots: (n,) int32, one a token.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
@@ -256,7 +257,7 @@ class RadixTree:
     ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
-        [0, held.length) was the tree's and is not looked at again (see `insert`, `after`).
+        [0, held.length) was the tree's and is not compared again (see `insert`, `after`).
 
             row     [ tree's | own, already there  | own, new      ]
                     0   held.length          prefix_length         n
@@ -286,11 +287,10 @@ class RadixTree:
         return ledger.take(n), len(evicted)
 
     def evict(self, num_tokens: int) -> Int32Array:
-        """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up
-        first.
+        """Evict `num_tokens` tokens, rounded up to whole pages; returns their slots, (m,) int32.
 
-        Leaves first; the last victim is trimmed from its tail. Fewer if no more are evictable.
-        Returns (m,) int32. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
+        Leaves first, in the order of the policy; the last victim is trimmed from its tail. Fewer if
+        no more are evictable. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
         Raises InvalidArgumentError for a negative number.
         """
         raise NotImplementedError
@@ -324,13 +324,13 @@ class RadixTree:
         raise NotImplementedError
 
     def track_changes(self) -> None:
-        """Begin to record what becomes cached and evicted; `take_changes` must follow regularly."""
+        """Record from now on what is stored and evicted; call `take_changes` regularly."""
         raise NotImplementedError
 
     def take_changes(self) -> list[Change]:
-        """What changed since the last call, in order; a split is no change.
+        """What changed since the last call, in order; a split changes nothing.
 
-        Empty unless tracked.
+        Empty if changes are not tracked.
         """
         raise NotImplementedError
 

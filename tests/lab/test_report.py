@@ -12,7 +12,7 @@ from radixkv.cli import app
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.admission import ADMISSIONS
 from radixkv.lab.explain import explain
-from radixkv.lab.plots import COLOURS, plots
+from radixkv.lab.plots import COLOURS, line_of, plots
 from radixkv.lab.prefill import SHAPES
 from radixkv.lab.replay import Setting, replay
 from radixkv.lab.report import render
@@ -152,12 +152,13 @@ def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path
     assert message.format(tmp_path) in told.stderr
 
 
-def test_every_policy_has_a_colour_of_its_own(log):
-    assert len({*COLOURS}) == len(COLOURS) >= len(POLICIES)
+def test_every_policy_has_a_line_of_its_own(log):
+    assert len({line_of(at) for at in range(2 * len(COLOURS))}) == 2 * len(COLOURS)
+    assert 2 * len(COLOURS) >= len(POLICIES)
     policies = ["fifo", *(each for each in POLICIES if each not in ("lru", "fifo")), "lru"]
     few = ListedLog(log[:6])
     found = study(few, Setting(policy="fifo"), policies=policies, capacities=[500], jobs=1)
-    assert COLOURS[len(POLICIES) - 1].lower() in plots(found)["capacity"]
+    assert all(colour.lower() in plots(found)["capacity"] for colour in COLOURS)
 
 
 @pytest.mark.parametrize(

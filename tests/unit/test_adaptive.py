@@ -196,5 +196,5 @@ def test_a_damaged_state_is_refused(damage):
     state = tree.__getstate__()
     *counters, history = state["counters"]
     state["counters"] = (*counters, damage(history))
-    with pytest.raises(InvalidArgumentError, match="no state of a tree"):
+    with pytest.raises(InvalidArgumentError, match="state must be that of a pickled tree"):
         tree.__class__.__new__(tree.__class__).__setstate__(state)

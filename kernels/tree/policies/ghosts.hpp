@@ -1,4 +1,4 @@
-// What was evicted lately.
+// What was evicted recently.
 #pragma once
 
 #include <cassert>
@@ -100,7 +100,7 @@ class Ghosts {
         return item.ghost;
     }
 
-    // With the seed of the table: nobody outside can choose prefixes that meet here.
+    // With the seed of the table: a client cannot choose prefixes that collide here.
     uint32_t short_hash(PrefixHash hash) const {
         return table_.hash(NONE, [&](uint32_t) { return hash; }, 1);
     }

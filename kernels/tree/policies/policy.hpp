@@ -119,7 +119,7 @@ class Policy {
     Arena& nodes_;
 };
 
-// Makes a policy for the nodes of one tree. `seed`: for what must not be guessed from outside.
+// Makes a policy for the nodes of one tree. `seed`: for hashes that clients must not guess.
 using NewPolicy = std::unique_ptr<Policy> (*)(Arena& nodes, uint32_t page_size, uint64_t seed);
 
 }  // namespace radixkv

@@ -11,7 +11,7 @@
 
 namespace radixkv {
 
-// A state that was saved, number by number; std::out_of_range where it is none.
+// A state that was saved, number by number; std::out_of_range where it was never saved.
 class SavedState {
   public:
     explicit SavedState(const std::vector<uint64_t>& numbers) : numbers_(numbers) {}
@@ -52,7 +52,7 @@ class ReuseModel {
         learnt_ += count;
     }
 
-    // Nobody looks out for them any more.
+    // They are not watched any more.
     void give_up(uint64_t used, uint32_t kind, uint64_t count) {
         remove(used, kind, count);
         given_up_[kind][age_group(turn_ - used)] += count;

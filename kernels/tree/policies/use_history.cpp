@@ -33,7 +33,7 @@ void UseHistory::add(NodeId id, bool is_early) {
         ++came_back;
         model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.turn() + is_early - ghost.used);
     }
-    // Known by half: as good as used before.
+    // A half of it was ghosts: it counts as used once.
     seen_[id] = {model_.turn(), came_back > 0 && 2 * came_back >= asked, hash};
     model_.add(model_.turn(), kind(id), node.length);
 }

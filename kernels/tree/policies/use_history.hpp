@@ -36,7 +36,7 @@ class UseHistory {
 
     uint64_t worth(NodeId id) const { return model_.worth(kind(id), used(id), nodes_[id].start); }
 
-    // Makes sure that nodes numbered below `bound` can be told of.
+    // Makes room for nodes numbered below `bound`.
     void reserve(NodeId bound) {
         if (seen_.size() < bound) seen_.resize(bound + bound / 2);
     }
@@ -51,7 +51,7 @@ class UseHistory {
     }
 
     // The nodes of a key that is asked for as a whole: a turn begins. Those that nothing but early
-    // inserts went through were not there before: that is no reuse.
+    // inserts went through were not there before: that is not a reuse.
     void use(const std::vector<NodeId>& path) {
         model_.next_turn();
         for (NodeId id : path) use(id);

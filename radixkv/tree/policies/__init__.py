@@ -3,6 +3,7 @@
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree.nodes import Policy
 from radixkv.tree.policies.adaptive import Adaptive
+from radixkv.tree.policies.hits_per_token import HitsPerToken
 from radixkv.tree.policies.keys import FIFO, FILO, LFU, LRU, MRU, SLRU, Priority
 
 POLICIES: dict[str, type[Policy]] = {
@@ -14,6 +15,7 @@ POLICIES: dict[str, type[Policy]] = {
     "slru": SLRU,
     "priority": Priority,
     "adaptive": Adaptive,
+    "hits_per_token": HitsPerToken,
 }
 
 

@@ -1,38 +1,39 @@
-"""The adaptive policy: evict what promises the fewest hits for the room it takes.
+"""The policy `adaptive`: evict what promises the fewest hits for the room it takes.
 
-LRU falls off a cliff where prompts come around in turn and together outgrow the cache: each is
-evicted just before it is needed. Frequency alone keeps what was popular once. This policy learns
-when things are used again, and asks for each leaf what it would bring to keep it.
+LRU fails where prompts come round in a loop that is larger than the cache: each is evicted just
+before it is needed. Frequency alone keeps what was popular once. This policy learns when tokens are
+used again, and estimates for each leaf what keeping it would bring.
 
 **What is learnt.** Time is counted in turns: one for each whole insert, which is a request. Every
-cached token waits, since its last use, for the next. For each *kind* (used never again, once, ...
-seven times or more) and group of ages, `ReuseModel` knows how many tokens came to that age and how
-many of them were used then: the chance of a use at each age. Kinds of which little is known share
-what is known of all, and at first a guess by which older is worse, as under LRU.
+cached token waits for its next use. For each *kind* (never used again, once, ... seven times or
+more) and group of ages, `ReuseModel` counts how many tokens reached that age and how many of them
+were used then: the chance of a use at each age. A kind with few counts borrows from all kinds
+together, and at first from a guess by which older is worse, as under LRU.
 
-**Ghosts.** What is evicted is watched on: hashes of its prefixes, one at every 128th token (every
-256th from 65,536 cached tokens on, and so forth), with its kind and last use. A prompt that brings
-such a prefix back counts as a use at that age, a hit that more room would have given; without it
-nobody could learn that what is evicted was worth keeping. A leaf of which a half was ghosts is of
-the kind used once. Ghosts stand for at most four times as many tokens as are cached, and go first
-in, first out: two or three bytes a cached token, and never more than a quarter of a megabyte.
+**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: one at every 128th token
+(every 256th from 65,536 cached tokens on, and so on), with its kind and last use. A prompt that
+brings such a prefix back counts as a use at that age: a hit that more room would have given.
+Without ghosts the policy could not learn that what it evicts was worth keeping. A leaf of which at
+least half was ghosts is of the kind used once. Ghosts stand for at most four times as many tokens
+as are cached, and go first in, first out: two or three bytes a cached token, and never more than a
+quarter of a megabyte.
 
-**Worth.** From the chances follows, for a token of some kind and age, the best rate of hits a turn
-that keeping it can reach: expected uses until some later age at which one gives up, over the turns
-that it stays, at the best such age. (This is the index of Gittins; "hit density" in caches.) In a
-loop of sixteen sessions, what was used fifteen turns ago is worth much, what was used just now
-little, and what was used seventeen turns ago nothing: it is over. Deep tokens cost more to compute
+**Worth.** The chances give, for a token of some kind and age, the best rate of hits a turn that
+keeping it can reach: expected uses until some later age at which one gives up, over the turns that
+it stays, at the best such age. (This is the Gittins index; "hit density" in caches.) In a loop of
+sixteen sessions, what was used fifteen turns ago is worth much, what was used just now little, and
+what was used seventeen turns ago nothing: its loop has ended. Deep tokens cost more to compute
 again, and are worth that much more.
 
-**The victim.** The leaves of a kind differ in age alone. The one used last longest ago and the one
-used last are looked at, of each kind, and whichever is worth least goes, from its tail. What lies
-between is seldom worth less than both, and so a victim costs O(log leaves).
+**The victim.** Leaves of a kind differ only in age. The least and the most recently used leaf of
+each kind are compared, and the one worth least is evicted from its tail. A leaf between the two is
+seldom worth less than both, so a victim costs O(log leaves).
 
-A use is an insert that is not `chunked`: matching refreshes recency, which decides between equals
-only. Priorities are ignored. What was learnt fades by halves, goes with `reset()`, and travels with
-a pickled tree. Nothing is to be tuned.
+A use is an insert that is not `chunked`: matching refreshes only recency, which decides between
+equals. Priorities are ignored. What was learnt fades by halves, is lost on `reset()` and is pickled
+with the tree. There is nothing to tune.
 
-bench/README.md has what it reaches, and what else was tried.
+bench/README.md has its results, and what else was tried.
 """
 
 from collections import OrderedDict
@@ -54,7 +55,7 @@ _SIZE_OF_MOST_GHOSTS = 32_768
 
 
 class Ghost(NamedTuple):
-    """What was known of the last token of a prefix that was evicted.
+    """What was known about the last token of an evicted prefix.
 
     tokens: how many it stands for.
     """

@@ -1,7 +1,7 @@
-"""When what is cached will be used again, learnt from when it was.
+"""When cached tokens will be used again, learnt from when they were used before.
 
 Ages and turns are numbers of requests. Integers throughout, so that both cores agree to the last
-bit; `kernels/tree/reuse_model.cpp` computes the same.
+bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
 """
 
 from bisect import bisect_right
@@ -31,7 +31,7 @@ def _ages_of(group: int) -> tuple[int, int]:
 
 
 _FIRST_AGE, _AGES_IN = zip(*map(_ages_of, range(AGES)), strict=True)
-# What is taken for granted before anything is known: the longer unused, the less likely.
+# The chances assumed before anything is known: the longer unused, the less likely.
 _GUESS = [
     ages * _ONE // (10 * (first + 8) + 5 * ages)
     for first, ages in zip(_FIRST_AGE, _AGES_IN, strict=True)
@@ -55,7 +55,7 @@ class ReuseModel:
         self._worth = [[0] * AGES for _ in range(KINDS)]
 
     def next_turn(self) -> None:
-        """Another request; the turns before are one older."""
+        """A request begins; every turn before is one older."""
         self.turn += 1
         self._firsts.append(self.turn)
         self._spans.append(1)
@@ -71,7 +71,7 @@ class ReuseModel:
             span, end = 2 * span, begin + 1
 
     def _join(self, at: int) -> None:
-        """The cell after `at` becomes part of it."""
+        """Join the cell at `at` and the one after it."""
         self._spans[at] *= 2
         pair = self._waiting[at : at + 2]
         self._waiting[at] = [older + newer for older, newer in zip(*pair, strict=True)]
@@ -82,7 +82,7 @@ class ReuseModel:
         self._waiting[bisect_right(self._firsts, used) - 1][kind] += count
 
     def remove(self, used: int, kind: int, count: int) -> None:
-        """They do so no longer."""
+        """`count` tokens stop waiting."""
         self.add(used, kind, -count)
 
     def reuse(self, used: int, kind: int, count: int, age: int) -> None:
@@ -92,7 +92,7 @@ class ReuseModel:
         self._learnt += count
 
     def give_up(self, used: int, kind: int, count: int) -> None:
-        """Nobody looks out for them any more."""
+        """They are not watched any more."""
         self.remove(used, kind, count)
         self._given_up[kind][age_group(self.turn - used)] += count
         self._learnt += count
