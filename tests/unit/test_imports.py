@@ -41,13 +41,6 @@ ROOMS = {room_of(path) for path in SOURCES} | {"v1"}
 # The circles of today, to go.
 TO_GO = [
     {
-        "radixkv/cache/__init__.py",
-        "radixkv/cache/integrity.py",
-        "radixkv/cache/loans.py",
-        "radixkv/cache/prefix_cache.py",
-    },
-    {"radixkv/cache/ledger.py", "radixkv/cache/native_ledger.py"},
-    {
         "radixkv/router/holdings.py",
         "radixkv/router/native_holdings.py",
         "radixkv/router/python_holdings.py",

@@ -23,20 +23,8 @@ ALLOWED = {
 }
 # What reaches in today, to go.
 TO_GO = {
-    *(("radixkv/cache/integrity.py", name) for name in ("_ledger", "_live", "_private_slots")),
-    *(
-        ("radixkv/cache/loans.py", name)
-        for name in ("_check_not_copying", "_keep_bound", "_ledger", "_take", "_to_admit")
-    ),
-    ("radixkv/cache/prefix_cache.py", "_pool"),
     ("radixkv/service/client/lease.py", "_open_keep_alive"),
     ("radixkv/service/client/methods.py", "_use"),
-    *(
-        ("radixkv/tree/integrity.py", name)
-        for name in ("_content", "_history", "_leaves", "_locked", "_order_of", "_page")
-    ),
-    *(("radixkv/tree/integrity.py", name) for name in ("_resolve", "_walk_nodes")),
-    *(("radixkv/tree/python_tree.py", name) for name in ("_epoch", "_locks", "_node", "_tree")),
 }
 
 
