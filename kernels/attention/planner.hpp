@@ -1,4 +1,4 @@
-// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/planner.py, the same
+// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/python_planner.py, the same
 // plan in microseconds.
 #pragma once
 
@@ -38,7 +38,7 @@ class Planner {
     void plan();
 
     std::vector<SharedRun> runs;
-    std::vector<int32_t> wide, narrow, members, starts, growing;
+    std::vector<int32_t> wide, narrow, q_indices, starts, growing;
 
   private:
     struct Group {

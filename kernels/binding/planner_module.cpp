@@ -48,7 +48,7 @@ nb::tuple plan_tree(nb::sequence rows, RowArray options) {
     planner.plan();
     return nb::make_tuple(
         as_array(std::move(planner.wide), 8), as_array(std::move(planner.narrow), 8),
-        as_array(std::move(planner.members), 2), as_array(std::move(planner.starts), 1),
+        as_array(std::move(planner.q_indices), 2), as_array(std::move(planner.starts), 1),
         as_array(described(planner.runs), 4), as_array(std::move(planner.growing), 1));
 }
 

@@ -113,13 +113,14 @@ nb::object vote(nb::tuple question, ArrayView<Length> lengths, Weights by) {
     size_t count = lengths.size;
     Workers<Length> workers{items(lengths, std::max<size_t>(count, 1), "lengths"),
                             items(view_double(question[2]), count, "loads"),
-                            items(view_double(question[3]), count, "work"),
-                            items(view_int64(question[4]), count, "turns"), count};
+                            items(view_double(question[3]), count, "recent_loads"),
+                            items(view_int64(question[4]), count, "last_picked"), count};
     size_t at = cheapest(workers, by);
     return named_tuple(voting->Choice, at, voting->reasons[reason(workers, at)]);
 }
 
-// The fields of `Question`: workers, lengths, loads, work, turns, prompt_length, key.
+// The fields of `PickInput`: workers, lengths, loads, recent_loads, last_picked, prompt_length,
+// key.
 nb::object vote_on(nb::tuple question, double weight, double slack, double balance) {
     Weights by{nb::cast<double>(question[5]), weight, slack, balance};
     // Lengths that are trusted in part are no whole numbers.
@@ -128,8 +129,8 @@ nb::object vote_on(nb::tuple question, double weight, double slack, double balan
 }
 
 void import_voting() {
-    voting = new Voting{nb::module_::import_("radixkv.router.question").attr("Choice"),
-                        nb::module_::import_("radixkv.router.vote").attr("REASONS")};
+    voting = new Voting{nb::module_::import_("radixkv.router.pick_input").attr("RoutingChoice"),
+                        nb::module_::import_("radixkv.router.cheapest").attr("REASONS")};
 }
 
 }  // namespace

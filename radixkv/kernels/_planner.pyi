@@ -8,4 +8,4 @@ Int32Array = NDArray[np.int32]
 def plan_tree(
     rows: Sequence[Int32Array], options: Int32Array
 ) -> tuple[Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array]:
-    """Wide items, narrow items, members, starts, runs and growing items of `TreePlan`."""
+    """Wide items, narrow items, q_indices, starts, runs and growing items of `TreePlan`."""

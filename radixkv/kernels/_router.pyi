@@ -1,12 +1,11 @@
-from radixkv.router.arrays import IntArray
-from radixkv.router.holdings import HeldRun
-from radixkv.router.question import Choice, Question
+from radixkv.router.holdings import RunInfo
+from radixkv.router.pick_input import IntArray, PickInput, RoutingChoice
 from radixkv.tree.tokens import Int32Array, TokenIds
 
 HAS_ASSERTIONS: bool
 
-def cheapest(question: Question, weight: float, slack: float, balance: float) -> Choice:
-    """`radixkv.router.vote.Vote`."""
+def cheapest(question: PickInput, weight: float, slack: float, balance: float) -> RoutingChoice:
+    """`radixkv.router.cheapest.CheapestWorker`."""
 
 class Holdings:
     """`radixkv.router.holdings.Holdings`; its runs are plain tuples."""
@@ -31,7 +30,7 @@ class Holdings:
     def lengths(
         self, token_ids: TokenIds, root: int, holders: IntArray | None = None
     ) -> Int32Array: ...
-    def runs(self, holder: int) -> list[HeldRun]: ...
+    def runs(self, holder: int) -> list[RunInfo]: ...
     def num_tokens(self, holder: int) -> int: ...
     @property
     def num_nodes(self) -> int: ...

@@ -113,7 +113,7 @@ def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: str) -> in
     _check_positive(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
     if dtype not in DTYPE_BYTES:
         raise InvalidArgumentError(
-            f"dtype must be one of {', '.join(DTYPE_BYTES)}; got {dtype}", dtype=dtype
+            f"dtype must be one of {', '.join(DTYPE_BYTES)}; got {dtype!r}", dtype=dtype
         )
     return 2 * layers * kv_heads * head_dim * DTYPE_BYTES[dtype]
 
@@ -128,7 +128,7 @@ def parse_memory(memory: int | str) -> int:
     found = re.fullmatch(r"(\d{1,20})(?:\.(\d{1,20}))?\s*([a-z]*)", text.lower(), re.ASCII)
     if found is None or found[3] not in _UNITS:
         raise InvalidArgumentError(
-            f"memory must be bytes, or a number and a unit as in 55GiB or 80GB; got {text!r}",
+            f"memory must be bytes, or a number and a unit, as in 55GiB or 80GB; got {text!r}",
             memory=text,
         )
     decimals = found[2] or ""

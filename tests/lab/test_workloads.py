@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.lab.packed import read_packed, write_packed
-from radixkv.lab.reading import read_log
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.workloads import WORKLOADS, generate, save
+from radixkv.lab.logs.packed import read_packed, write_packed
+from radixkv.lab.logs.reading import read_log
+from radixkv.lab.logs.workloads import WORKLOADS, generate, save
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 
 def as_lists(log):
@@ -83,7 +84,7 @@ def test_what_is_saved_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "poker"}, "workload is 'poker'; it takes one of chat, few-shot"),
+        ({"name": "poker"}, "workload must be one of chat, few-shot"),
         ({"name": "chat", "requests": 0}, "requests must be .* got 0"),
         (
             {"name": "chat", "requests": 10**20},

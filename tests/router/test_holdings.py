@@ -6,7 +6,7 @@ import pytest
 
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
 from radixkv.router import PrefixIndex
-from radixkv.router.holdings import new_holdings
+from radixkv.router.factory import new_holdings
 from tests.router.conftest import CORES
 from tests.router.holders import codes
 

@@ -18,13 +18,6 @@ from tests.support.trees import CORES
 ROOT = Path(__file__).parents[2]
 SOURCES = read_sources(ROOT)
 EXTENSIONS = {f"radixkv.kernels.{name}" for name in ("_core", "_router", "_planner")}
-# What still brings its native part by itself.
-TO_GO = {
-    "radixkv.attention.tree.planner",
-    "radixkv.cache.native_ledger",
-    "radixkv.router.native_holdings",
-    "radixkv.router.vote",
-}
 
 
 def choices():
@@ -64,7 +57,7 @@ def test_only_what_a_factory_names_imports_a_native_part():
         for module, name in imported(path, source)
         if {module, f"{module}.{name}"} & EXTENSIONS and Path(path).name != "factory.py"
     }
-    assert importers - named <= TO_GO
+    assert importers <= named
 
 
 @pytest.mark.parametrize(("native", "python"), [each[1:] for each in CHOICES])

@@ -21,11 +21,6 @@ ALLOWED = {
         "transformers has no public name for the attention that a configuration chooses"
     ),
 }
-# What reaches in today, to go.
-TO_GO = {
-    ("radixkv/service/client/lease.py", "_open_keep_alive"),
-    ("radixkv/service/client/methods.py", "_use"),
-}
 
 
 def is_private(name):
@@ -53,7 +48,7 @@ def test_private_names_are_used_by_their_owner_alone():
         for name in reached_into(path, source)
         if name not in PUBLIC | EXTENSIONS
     }
-    assert found == ALLOWED.keys() | TO_GO
+    assert found == ALLOWED.keys()
 
 
 @pytest.mark.parametrize(

@@ -8,10 +8,15 @@
 typedef unsigned int u32;
 typedef unsigned long long u64;
 
-// As attend.py says; every query sees all of the run.
+static_assert(HK > 0 && H % HK == 0, "H must be a multiple of HK");
+static_assert(D == 64 || D == 128, "D must be 64 or 128");
+static_assert(PAGE > 0, "PAGE must be positive");
+
+// As attend.py says.
 struct Item {
     int row, start, end, first, queries, limit, step, unused;
 };
+static_assert(sizeof(Item) == 8 * sizeof(int), "an item must be a row of the array of items");
 
 __device__ __forceinline__ u32 smem_address(const void* p) {
     return (u32)__cvta_generic_to_shared(p);

@@ -19,6 +19,13 @@ constexpr int ROWS_A_PASS = 32 / CHUNKS;
 constexpr int PASSES = TILE / ROWS_A_PASS;
 constexpr long long SLOT = (long long)HK * D * 2;  // bytes
 
+static_assert(ROWS == 8 || ROWS == 16, "ROWS must be 8 or 16");
+static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
+static_assert(STAGES >= 2, "STAGES must be 2 or more: a tile is copied while another is computed");
+static_assert(PASSES * ROWS_A_PASS == TILE, "the passes of the copy must fill a tile");
+static_assert(2 * STAGES * TILE_BYTES <= 227 * 1024,
+              "the stages must fit in a block's shared memory");
+
 struct Shared {
     alignas(1024) char k[STAGES][TILE_BYTES];
     alignas(1024) char v[STAGES][TILE_BYTES];
@@ -33,8 +40,8 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
 struct Producer {
     u32 k_to, v_to;
     const char *k, *v;  // this thread's piece of slot 0
-    const int* table;  // from the page on in which the run begins
-    int skew, count;   // where in that page, and slots of the run
+    const int* table;   // from the page on in which the run begins
+    int skew, count;    // where in that page, and slots of the run
     int next = 0, slots = 0, ahead;
 
     __device__ __forceinline__ Producer(Shared& shared, const char* k, const char* v,
@@ -85,7 +92,7 @@ struct Producer {
 struct Consumer {
     u32 q[GROUPS][D / 16][2];
     float o[GROUPS][D / 16][4], s[GROUPS][4];
-    float top[GROUPS][2], sum[GROUPS][2];
+    float row_max[GROUPS][2], row_sum[GROUPS][2];
     u32 k, v;  // this lane's rows of stage 0
     float scale;
 
@@ -99,18 +106,18 @@ struct Consumer {
             for (int i = 0; i < D / 16; i++)
 #pragma unroll
                 for (int r = 0; r < 4; r++) o[j][i][r] = 0;
-            top[j][0] = top[j][1] = __int_as_float(0xff7fffff);
-            sum[j][0] = sum[j][1] = 0;
+            row_max[j][0] = row_max[j][1] = __int_as_float(0xff7fffff);
+            row_sum[j][0] = row_sum[j][1] = 0;
         }
     }
 
-    __device__ __forceinline__ void load_queries(const char* queries, const int2* members,
+    __device__ __forceinline__ void load_queries(const char* queries, const int2* q_indices,
                                                  const Item& item, int head) {
 #pragma unroll
         for (int j = 0; j < GROUPS; j++) {
             const int at = j * 8 + threadIdx.x / 4;
             const bool there = at / G < item.queries;
-            const long long token = there ? __ldg(&members[item.first + at / G].x) : 0;
+            const long long token = there ? __ldg(&q_indices[item.first + at / G].x) : 0;
             const char* row =
                 queries + (token * H + head * G + at % G) * D * 2 + threadIdx.x % 4 * 4;
 #pragma unroll
@@ -145,34 +152,34 @@ struct Consumer {
                 if (threadIdx.x / 4 + r / 2 * 8 >= valid) s[j][r] = __int_as_float(0xff800000);
     }
 
-    // s becomes exp2(s * scale - top), and what was summed before shrinks to the new top.
+    // s becomes exp2(s * scale - row_max), and what was summed before shrinks to the new row_max.
     __device__ __forceinline__ void softmax() {
         bool rises = false;
-        float keep[GROUPS][2];
+        float rescale[GROUPS][2];
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float most = fmaxf(s[j][r], s[j][r + 2]);
+                float new_max = fmaxf(s[j][r], s[j][r + 2]);
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2)
-                    most = fmaxf(most, __shfl_xor_sync(~0u, most, lanes));
-                most = fmaxf(most, top[j][r]);
-                keep[j][r] = exp2_fast((top[j][r] - most) * scale);
-                rises |= most != top[j][r];
-                top[j][r] = most;
-                s[j][r] = exp2_fast((s[j][r] - most) * scale);
-                s[j][r + 2] = exp2_fast((s[j][r + 2] - most) * scale);
-                sum[j][r] = sum[j][r] * keep[j][r] + s[j][r] + s[j][r + 2];
+                    new_max = fmaxf(new_max, __shfl_xor_sync(~0u, new_max, lanes));
+                new_max = fmaxf(new_max, row_max[j][r]);
+                rescale[j][r] = exp2_fast((row_max[j][r] - new_max) * scale);
+                rises |= new_max != row_max[j][r];
+                row_max[j][r] = new_max;
+                s[j][r] = exp2_fast((s[j][r] - new_max) * scale);
+                s[j][r + 2] = exp2_fast((s[j][r + 2] - new_max) * scale);
+                row_sum[j][r] = row_sum[j][r] * rescale[j][r] + s[j][r] + s[j][r + 2];
             }
-        // Tops seldom rise after the first tiles.
+        // Row maxima seldom rise after the first tiles.
         if (!__any_sync(~0u, rises)) return;
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int i = 0; i < D / 16; i++)
 #pragma unroll
-                for (int r = 0; r < 4; r++) o[j][i][r] *= keep[j][r % 2];
+                for (int r = 0; r < 4; r++) o[j][i][r] *= rescale[j][r % 2];
     }
 
     // o += v^T s: dimensions by query rows.
@@ -192,23 +199,23 @@ struct Consumer {
         }
     }
 
-    __device__ __forceinline__ void store(float* partial, float* lse, const int2* members,
-                                          const Item& item, int head) {
+    __device__ __forceinline__ void store(float* partial_o, float* partial_lse,
+                                          const int2* q_indices, const Item& item, int head) {
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
             for (int r = 0; r < 2; r++) {
-                float total = sum[j][r];
+                float total = row_sum[j][r];
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2)
                     total += __shfl_xor_sync(~0u, total, lanes);
                 const int at = j * 8 + threadIdx.x % 4 * 2 + r;
                 if (at / G >= item.queries) continue;
                 const long long out =
-                    (long long)__ldg(&members[item.first + at / G].y) * H + head * G + at % G;
+                    (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
                 const float over = 1.0f / total;
-                if (threadIdx.x < 4) lse[out] = top[j][r] * scale + __log2f(total);
-                float* to = partial + out * D + threadIdx.x / 4;
+                if (threadIdx.x < 4) partial_lse[out] = row_max[j][r] * scale + __log2f(total);
+                float* to = partial_o + out * D + threadIdx.x / 4;
 #pragma unroll
                 for (int i = 0; i < D / 16; i++) {
                     to[i * 16] = o[j][i][r] * over;
@@ -225,8 +232,8 @@ __device__ __forceinline__ void stay() {
 
 extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
-                long long table_stride, const Item* items, const int* count, const int2* members,
-                float* partial, float* lse, float scale) {
+                long long table_stride, const Item* items, const int* count, const int2* q_indices,
+                float* partial_o, float* partial_lse, float scale) {
     extern __shared__ __align__(1024) char memory[];
     Shared& shared = *(Shared*)memory;
     next_may_start();
@@ -236,7 +243,7 @@ extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
     for (int i = 0; i < STAGES - 1; i++) producer.produce();
     Consumer consumer(shared, scale);
-    consumer.load_queries(q, members, item, head);
+    consumer.load_queries(q, q_indices, item, head);
     u32 stage = 0;
     for (int at = item.start; at < item.end; at += TILE) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
@@ -249,6 +256,6 @@ extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
         consumer.add_values(stage);
         stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
     }
-    consumer.store(partial, lse, members, item, head);
+    consumer.store(partial_o, partial_lse, q_indices, item, head);
     stay();
 }

@@ -9,7 +9,7 @@ import torch
 from cuda.bindings import driver, nvrtc
 from torch import Tensor
 
-from radixkv.kernels.gpu.attend import LOG2E, Softmax, Work
+from radixkv.kernels.gpu.attend import LOG2E, Work
 
 DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
@@ -22,14 +22,14 @@ def attend_wide(
     v_pool: Tensor,
     table: Tensor,
     work: Work,
-    parts: Tensor,
-    lse: Tensor,
-    softmax: Softmax,
+    partial_o: Tensor,
+    partial_lse: Tensor,
     *,
+    scale: float,
     page_size: int,
     rows: int,
 ) -> None:
-    """As `attend`, for items whose queries all see the whole run, without softcap or scales.
+    """As `attend`, for items whose queries all see the whole run, without softcap or v_scale.
 
     q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item, 64 or 128.
     The next kernel may start beside this one.
@@ -39,7 +39,7 @@ def attend_wide(
     stages, slots, threads = 4 if rows == 64 else 3, 64, 128 + 2 * rows
     shape, barriers = _shape(q, k_pool, page_size, rows), 32 * stages
     kernel = _kernel("wide_tile", shape, stages, slots, threads, barriers)
-    kernel.launch(inputs, work, parts, lse, softmax, beside_last=False)
+    kernel.launch(inputs, work, partial_o, partial_lse, scale=scale, beside_last=False)
 
 
 def attend_narrow(
@@ -48,10 +48,10 @@ def attend_narrow(
     v_pool: Tensor,
     table: Tensor,
     work: Work,
-    parts: Tensor,
-    lse: Tensor,
-    softmax: Softmax,
+    partial_o: Tensor,
+    partial_lse: Tensor,
     *,
+    scale: float,
     page_size: int,
     rows: int,
     stages: int,
@@ -65,7 +65,7 @@ def attend_narrow(
     shape = _shape(q, k_pool, page_size, rows)
     kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=32, extra=0)
     inputs = q, k_pool, v_pool, table
-    kernel.launch(inputs, work, parts, lse, softmax, beside_last=beside_last)
+    kernel.launch(inputs, work, partial_o, partial_lse, scale=scale, beside_last=beside_last)
 
 
 # Device, heads, KV heads, head size, page size, rows, whether fp16.
@@ -108,16 +108,16 @@ class _Kernel:
         self,
         inputs: tuple[Tensor, Tensor, Tensor, Tensor],
         work: Work,
-        parts: Tensor,
-        lse: Tensor,
-        softmax: Softmax,
+        partial_o: Tensor,
+        partial_lse: Tensor,
         *,
+        scale: float,
         beside_last: bool,
     ) -> None:
-        outputs = work.items, work.count, work.members, parts, lse
+        outputs = work.items, work.count, work.q_indices, partial_o, partial_lse
         arguments = (
             *(x.data_ptr() for x in inputs), inputs[3].stride(0),
-            *(x.data_ptr() for x in outputs), softmax.scale * LOG2E,
+            *(x.data_ptr() for x in outputs), scale * LOG2E,
         )  # fmt: skip
         device = inputs[0].device
         with torch.cuda.device(device):
