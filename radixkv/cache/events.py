@@ -172,8 +172,10 @@ class EventLog:
 
 
 def _size(event: Event) -> int:
-    codes = event.change.codes.nbytes if isinstance(event.change, Stored) else 0
-    return EVENT_BYTES + codes
+    change = event.change
+    if not isinstance(change, Stored):
+        return EVENT_BYTES
+    return EVENT_BYTES + change.codes.nbytes + change.namespace.num_bytes
 
 
 def _new_epoch() -> int:
