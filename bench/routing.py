@@ -26,8 +26,9 @@ from rich.table import Table
 from bench.fleet_simulation import Case, Simulation, load
 from bench.report import kept_at, save
 from bench.traces import find_traces
-from radixkv.lab.replay import Replay, Setting, replay
-from radixkv.lab.requests import RequestLog, in_order
+from radixkv.lab.logs.requests import RequestLog, in_order
+from radixkv.lab.replay.replay import Replay, replay
+from radixkv.lab.replay.setting import Setting
 from radixkv.router import POLICIES, CacheAware, RoutingPolicy
 
 CASES = (
@@ -80,7 +81,8 @@ class Recorded:
     def one_cache(self, workers: int) -> float:
         """The hit rate of one cache as large as those of all workers."""
         return replay(
-            self._in_turn, Setting(capacity=self.case.slots * workers, outputs=True)
+            self._in_turn,
+            Setting(capacity=self.case.slots * workers, outputs=True, capacity_of="cache"),
         ).hit_rate
 
     def pause(self, workers: int, utilization: float) -> float:

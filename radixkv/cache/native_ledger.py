@@ -1,8 +1,8 @@
-"""The ledger whose counts are in C++: see `kernels/tree/python_ledger.hpp`."""
+"""The ledger whose counts are in C++: see `kernels/binding/ledger_binding.hpp`."""
 
 from radixkv.cache.ledger import SlotLedger
 from radixkv.kernels._core import Ledger
 
 
 class NativeLedger(Ledger, SlotLedger):
-    """See `SlotLedger`, which does the rest: what is seldom asked."""
+    """See `SlotLedger`, which does what is seldom asked."""

@@ -20,7 +20,10 @@ from radixkv.tree.tokens import Int32Array, TokenIds
 
 
 class RunInfo(NamedTuple):
-    """A run that a holder holds, see `radixkv.cache.events.Run`. parent_run 0: starts at `root`."""
+    """A run that a holder holds, see `radixkv.cache.events.StoredRun`.
+
+    parent_run 0: it starts at `root`.
+    """
 
     run: int
     parent_run: int

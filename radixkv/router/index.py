@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.cache.events import Run, Runs, Update
+from radixkv.cache.events import Runs, StoredRun, Update
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
@@ -63,7 +63,8 @@ class PrefixIndex:
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
         self._page_size_of: dict[str, int] = {}
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
+        self._lock = threading.RLock()
         self.version = 0
         self._arrange()
 
@@ -225,7 +226,7 @@ class PrefixIndex:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]
         return {
-            row.run: Run(row.parent_run, row.parent_offset, row.codes, name)
+            row.run: StoredRun(row.parent_run, row.parent_offset, row.codes, name)
             for row, name in zip(rows, names, strict=True)
         }
 

@@ -10,8 +10,8 @@ from typing import Any
 
 import torch
 
-# Part of the folder's name: what is converted otherwise than before gets a folder of its own.
-FORMAT = 1
+# Part of the folder's name: another way to convert gets a folder of its own.
+FORMAT = 2
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +29,7 @@ def convert_gguf(path: Path) -> Path:
 
     Converted on the first call (some 20 s for 135 million parameters), found by the file's content
     afterwards. Safe when several processes do it at once: each makes its own folder, the first to
-    be done names it, and no one sees half of one.
+    finish renames it, and none sees half of one.
     """
     root = cache_folder()
     with path.open("rb") as file:
@@ -49,7 +49,7 @@ def _convert_into(path: Path, folder: Path) -> None:
         _convert_tokenizer(path, unfinished)
         unfinished.rename(folder)
     except OSError:
-        # Another process was first: its folder is in the way of the rename, and as good.
+        # Another process was first: its folder prevents the rename, and serves as well.
         if not folder.is_dir():
             raise
     finally:
@@ -57,17 +57,16 @@ def _convert_into(path: Path, folder: Path) -> None:
 
 
 def _convert_model(path: Path, folder: Path) -> None:
-    from safetensors.torch import save_model
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True
     )
-    # The weights are plain float32 now; a loader must not look for quantized ones.
+    # The weights are plain float32 now: they can be saved, and are not looked for as quantized.
+    model.hf_quantizer = None
     del model.config.quantization_config
-    model.config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    # Names the architecture, and saves a tied weight as the embedding's: engines look for both.
+    model.save_pretrained(folder)
 
 
 def _convert_tokenizer(path: Path, folder: Path) -> None:

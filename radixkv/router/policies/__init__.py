@@ -4,19 +4,21 @@ To add one: a file here with a class that has the `name` and `choose` of `Routin
 in `POLICIES`.
 """
 
-from importlib import import_module
-from typing import Any, cast
+from typing import Any
 
 from radixkv.errors import InvalidArgumentError
+from radixkv.router.policies.cache_aware import CacheAware
+from radixkv.router.policies.consistent_hashing import ConsistentHashing
+from radixkv.router.policies.lmetric import LMetric
+from radixkv.router.policies.load_only import LeastLoad, RoundRobin
 from radixkv.router.policies.policy import RoutingPolicy
 
-# By name: the file here and the class in it.
-POLICIES = {
-    "cache-aware": "cache_aware:CacheAware",
-    "consistent-hashing": "consistent_hashing:ConsistentHashing",
-    "least-load": "load_only:LeastLoad",
-    "lmetric": "lmetric:LMetric",
-    "round-robin": "load_only:RoundRobin",
+POLICIES: dict[str, type[RoutingPolicy]] = {
+    "cache-aware": CacheAware,
+    "consistent-hashing": ConsistentHashing,
+    "least-load": LeastLoad,
+    "lmetric": LMetric,
+    "round-robin": RoundRobin,
 }
 
 
@@ -26,9 +28,7 @@ def new_policy(name: str, **options: Any) -> RoutingPolicy:
         raise InvalidArgumentError(
             f"policy must be one of {', '.join(sorted(POLICIES))}; got {name!r}", policy=name
         )
-    module, class_name = POLICIES[name].split(":")
-    policy = getattr(import_module(f"{__name__}.{module}"), class_name)
     try:
-        return cast(RoutingPolicy, policy(**options))
+        return POLICIES[name](**options)
     except TypeError as error:
         raise InvalidArgumentError(f"policy {name}: {error}", policy=name) from error

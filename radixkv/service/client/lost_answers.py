@@ -39,7 +39,7 @@ class LostAnswers:
     def __init__(self, send: Callable[[ClientCall[Any]], Any], is_over: Callable[[], bool]) -> None:
         self._send, self._is_over = send, is_over
         self._lost: deque[ClientCall[Any]] = deque()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may make calls, too
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 

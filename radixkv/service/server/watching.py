@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Run, Runs, Update, runs_of
+from radixkv.cache.events import Runs, StoredRun, Update, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
@@ -209,7 +209,7 @@ def _only(update: Update, namespace: Namespace) -> Update:
     return update._replace(events=tuple(events))
 
 
-def _is_in(stored: Stored | Run, namespace: Namespace) -> bool:
+def _is_in(stored: Stored | StoredRun, namespace: Namespace) -> bool:
     there = stored.namespace
     return namespace.weight_version in (0, there.weight_version) and (
         (namespace.salt, namespace.adapter, namespace.extra_key)

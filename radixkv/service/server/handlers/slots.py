@@ -10,7 +10,7 @@ from radixkv.errors import (
     PinNotFoundError,
     StaleHandleError,
 )
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES

@@ -1,0 +1,66 @@
+#include "arrays.hpp"
+
+#include <cstring>
+#include <type_traits>
+
+#define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
+#include <numpy/arrayobject.h>
+
+namespace nb = nanobind;
+
+namespace radixkv {
+
+void import_numpy() {
+    if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();
+}
+
+nb::object new_array(size_t n, int32_t*& items) {
+    npy_intp size = static_cast<npy_intp>(n);
+    PyObject* array = PyArray_SimpleNew(1, &size, NPY_INT32);
+    if (!array) throw nb::python_error();
+    items = static_cast<int32_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
+    return nb::steal(array);
+}
+
+nb::object copy_array(const int32_t* items, size_t n) {
+    int32_t* out;
+    nb::object array = new_array(n, out);
+    if (n) std::memcpy(out, items, 4 * n);
+    return array;
+}
+
+void* array_data(nb::handle array) {
+    return PyArray_DATA(reinterpret_cast<PyArrayObject*>(array.ptr()));
+}
+
+namespace {
+
+template <class Item>
+ArrayView<Item> view(nb::handle object) {
+    if (!PyArray_CheckExact(object.ptr())) return {};
+    auto* array = reinterpret_cast<PyArrayObject*>(object.ptr());
+    const PyArray_Descr* dtype = PyArray_DESCR(array);
+    constexpr char kind = std::is_integral_v<Item> ? 'i' : 'f';
+    bool is_plain = dtype->kind == kind && PyArray_ITEMSIZE(array) == sizeof(Item) &&
+                    PyArray_NDIM(array) == 1 && PyArray_ISCARRAY_RO(array);
+    if (!is_plain) return {};
+    return {static_cast<const Item*>(PyArray_DATA(array)),
+            static_cast<size_t>(PyArray_SIZE(array))};
+}
+
+}  // namespace
+
+ArrayView<int32_t> view_int32(nb::handle object) { return view<int32_t>(object); }
+
+int32_t* writable_int32(nb::handle object, size_t size) {
+    auto array = view_int32(object);
+    if (!array || array.size < size) return nullptr;
+    auto* own = reinterpret_cast<PyArrayObject*>(object.ptr());
+    return PyArray_ISWRITEABLE(own) ? static_cast<int32_t*>(PyArray_DATA(own)) : nullptr;
+}
+
+ArrayView<int64_t> view_int64(nb::handle object) { return view<int64_t>(object); }
+
+ArrayView<double> view_double(nb::handle object) { return view<double>(object); }
+
+}  // namespace radixkv

@@ -1,0 +1,76 @@
+#include "python.hpp"
+
+#include "arrays.hpp"
+
+namespace radixkv {
+
+namespace {
+
+nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+
+// Never freed: objects of Python must not be released after the interpreter is gone.
+Python* looked_up = nullptr;
+
+}  // namespace
+
+void import_python() {
+    import_numpy();
+    nb::module_ errors = nb::module_::import_("radixkv.errors");
+    nb::module_ contract = nb::module_::import_("radixkv.tree.radix_tree");
+    nb::module_ space = nb::module_::import_("radixkv.tree.namespace");
+    nb::module_ content = nb::module_::import_("radixkv.tree.content");
+    nb::module_ tokens = nb::module_::import_("radixkv.tree.tokens");
+    nb::module_ policies = nb::module_::import_("radixkv.tree.policies");
+    nb::module_ allocator = nb::module_::import_("radixkv.memory.allocator");
+    looked_up = new Python{
+        .InvalidArgumentError = errors.attr("InvalidArgumentError"),
+        .InvalidSlotsError = errors.attr("InvalidSlotsError"),
+        .InvalidTokensError = errors.attr("InvalidTokensError"),
+        .NotLockedError = errors.attr("NotLockedError"),
+        .SlotNotAllocatedError = errors.attr("SlotNotAllocatedError"),
+        .StaleHandleError = errors.attr("StaleHandleError"),
+        .AdmitResult = contract.attr("AdmitResult"),
+        .InsertResult = contract.attr("InsertResult"),
+        .MatchResult = contract.attr("MatchResult"),
+        .NodeInfo = contract.attr("NodeInfo"),
+        .PublishResult = contract.attr("PublishResult"),
+        .Stored = contract.attr("Stored"),
+        .Trimmed = contract.attr("Trimmed"),
+        .stored_fields = {interned("run"), interned("parent_run"), interned("parent_offset"),
+                          interned("codes"), interned("namespace")},
+        .trimmed_fields = {interned("run"), interned("keep")},
+        .Namespace = space.attr("Namespace"),
+        .default_namespace = space.attr("DEFAULT"),
+        .array_type = nb::module_::import_("array").attr("array"),
+        .deque = nb::module_::import_("collections").attr("deque"),
+        .no_slots = nb::module_::import_("radixkv.arrays").attr("EMPTY"),
+        .zeros = nb::module_::import_("numpy").attr("zeros"),
+        .ContentTable = content.attr("ContentTable"),
+        .count_codes = content.attr("count_codes"),
+        .hash_space = nb::module_::import_("radixkv.tree.prefix_hash").attr("hash_space"),
+        .asarray = nb::module_::import_("numpy").attr("asarray"),
+        .as_int = nb::module_::import_("radixkv.arguments").attr("as_int"),
+        .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),
+        .as_slots = tokens.attr("as_slots"),
+        .as_token_ids = tokens.attr("as_token_ids"),
+        .check_namespace = space.attr("check_namespace"),
+        .check_pool_shape = allocator.attr("check_pool_shape"),
+        .check_range = allocator.attr("check_range"),
+        .get_policy = policies.attr("get_policy"),
+    };
+}
+
+const Python& python() { return *looked_up; }
+
+int64_t clamp_int(nb::handle object, const char* name) {
+    nb::object value =
+        PyLong_CheckExact(object.ptr()) ? nb::borrow(object) : python().as_int(object, name);
+    int overflow = 0;
+    long long clamped = PyLong_AsLongLongAndOverflow(value.ptr(), &overflow);
+    if (overflow) return overflow > 0 ? INT64_MAX : INT64_MIN;
+    return clamped;
+}
+
+std::string show(nb::handle object) { return nb::cast<std::string>(nb::repr(object)); }
+
+}  // namespace radixkv

@@ -1,0 +1,503 @@
+#include "tree_binding.hpp"
+
+#include "tree/policies/table.hpp"
+#include "tree/random_seed.hpp"
+
+namespace radixkv {
+
+using namespace nb::literals;
+
+namespace {
+
+std::atomic<uint64_t> next_number{1};
+
+uint32_t check_page_size(nb::handle page_size) {
+    int overflow = 0;
+    long long value = 0;
+    if (PyLong_CheckExact(page_size.ptr())) {
+        value = PyLong_AsLongLongAndOverflow(page_size.ptr(), &overflow);
+    }
+    if (overflow || value < 1 || value > INT32_MAX) {
+        raise(python().InvalidArgumentError,
+              "page_size must be an int of at least 1; got " + show(page_size));
+    }
+    return static_cast<uint32_t>(value);
+}
+
+NewPolicy policy_named(nb::handle name) {
+    python().get_policy(name);  // raises for one that is not there
+    NewPolicy policy = find_policy(nb::cast<std::string>(name));
+    if (policy) return policy;
+    raise(python().InvalidArgumentError,
+          "policy must be one that the native core has; got " + show(name));
+}
+
+PyTypeObject* handle_type() {
+    static auto* type = reinterpret_cast<PyTypeObject*>(nb::type<Handle>().ptr());
+    return type;
+}
+
+bool is_given(nb::handle content) {
+    if (PyTuple_CheckExact(content.ptr())) return PyTuple_GET_SIZE(content.ptr()) > 0;
+    int truth = PyObject_IsTrue(content.ptr());
+    if (truth < 0) throw nb::python_error();
+    return truth;
+}
+
+// Calls use(key): the codes, or without them the ids.
+template <class Prepare, class Use>
+auto with_key(nb::handle ids, const nb::object& codes, const Prepare& prepare, const Use& use) {
+    if (!codes) return with_token_ids(ids, "token_ids", prepare, use);
+    auto array = view_int32(codes);
+    prepare();
+    return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
+}
+
+// An instance of a frozen dataclass with slots, without its constructor written in Python.
+template <size_t N>
+nb::object frozen(const nb::object& type, const std::array<nb::object, N>& names,
+                  const std::array<nb::object, N>& values) {
+    auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
+    nb::object instance = nb::steal(of->tp_alloc(of, 0));
+    if (!instance) throw nb::python_error();
+    for (size_t i = 0; i < N; ++i) {
+        if (PyObject_GenericSetAttr(instance.ptr(), names[i].ptr(), values[i].ptr()) < 0)
+            throw nb::python_error();
+    }
+    return instance;
+}
+
+// Slots are checked first, but an error in the ids is the one to report.
+Slots check_slots(nb::handle ids, nb::handle slots) {
+    try {
+        return Slots(slots);
+    } catch (nb::python_error&) {
+        convert_token_ids(ids, "token_ids");
+        throw;
+    }
+}
+
+void check_counts(size_t ids, size_t slots) {
+    if (ids == slots) return;
+    raise(python().InvalidSlotsError,
+          "slots must be one for each of " + std::to_string(ids) + " token_ids; got " +
+              std::to_string(slots),
+          "token_ids"_a = ids, "slots"_a = slots);
+}
+
+void check_known_length(uint32_t length, size_t size) {
+    if (length <= size) return;
+    raise(python().InvalidArgumentError, "after must be no longer than the " +
+                                             std::to_string(size) + " token_ids; got " +
+                                             std::to_string(length) + " tokens");
+}
+
+int32_t* checked_row(nb::handle row, size_t size) {
+    int32_t* slots = writable_int32(row, size);
+    if (slots) return slots;
+    raise(python().InvalidArgumentError,
+          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
+}
+
+uint64_t checked_count(nb::handle count, const char* name) {
+    int64_t value = PyLong_CheckExact(count.ptr()) ? clamp_int(count, name) : -1;
+    if (value >= 0) return static_cast<uint64_t>(value);
+    nb::dict named;
+    named[name] = count;
+    return nb::cast<uint64_t>(python().at_least(0, **named));
+}
+
+}  // namespace
+
+TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle)
+    : policy_(nb::borrow(policy)),
+      tree_(check_page_size(page_size), policy_named(policy), random_seed()),
+      spaces_(tree_),
+      content_(python().ContentTable()),
+      number_(next_number++) {}
+
+// Nothing where there is no content.
+nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern) const {
+    if (!is_given(content)) return {};
+    nb::object tokens = convert_token_ids(ids, "token_ids");
+    return content_.attr("encode")(tokens, content, "intern"_a = intern);
+}
+
+// ---- looking ----
+
+// Where codes below 0 are stored, an id below 0 may equal one, so that equality proves nothing.
+template <class Key>
+bool TreeBinding::is_suspect(const Key& key, uint32_t from) const {
+    return content_codes_ > 0 && !key.is_good(from);
+}
+
+template <class Key>
+std::optional<uint32_t> TreeBinding::probe_key(NodeId root, const Key& key) const {
+    if (is_suspect(key, 0)) return std::nullopt;
+    uint32_t length = tree_.descend(root, key, [](NodeId) {}).length;
+    return key.is_good(length) ? std::optional(length) : std::nullopt;
+}
+
+uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content) {
+    nb::object codes = encode(ids, content, false);
+    NodeId root = NONE;
+    return with_key(
+        ids, codes, [&] { root = spaces_.find(space); },
+        [&](const auto& key) { return probe_key(root, key); });
+}
+
+// Makes the path of a descent the newest there is; where the descent ended.
+Place TreeBinding::touch(const Descent& found, const Path& path) {
+    NodeId last = found.partial;
+    if (last == NONE && !path.empty()) last = path.back();
+    tree_.touch(path);
+    return tree_.place(last, found.length);
+}
+
+nb::object TreeBinding::match_result(nb::object slots, const Place& place) const {
+    return named_tuple(python().MatchResult, place.length, std::move(slots), new_handle(place));
+}
+
+template <class Key>
+std::optional<nb::object> TreeBinding::match_key(NodeId root, const Key& key) {
+    if (is_suspect(key, 0)) return std::nullopt;
+    Descent found = tree_.descend(root, key, path_);
+    if (!key.is_good(found.length)) return std::nullopt;
+    int32_t* out;
+    nb::object slots = new_array(found.length, out);
+    tree_.copy_slots(path_, found.partial, 0, found.length, out);
+    return match_result(std::move(slots), touch(found, path_));
+}
+
+nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content) {
+    nb::object codes = encode(ids, content, false);
+    NodeId root = NONE;
+    return with_key(
+        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        [&](const auto& key) { return match_key(root, key); });
+}
+
+// ---- locks ----
+
+nb::object TreeBinding::new_handle(const Place& place) const {
+    nb::object object = nb::inst_alloc(reinterpret_cast<PyObject*>(handle_type()));
+    auto* handle = new (nb::inst_ptr<Handle>(object)) Handle;
+    handle->tree = number_;
+    handle->epoch = epoch_;
+    handle->place = place;
+    handle->self = object.ptr();
+    nb::inst_mark_ready(object);
+    return object;
+}
+
+// The handle and the node that holds its last token; refuses what is not ours or not there.
+Handle& TreeBinding::resolve(nb::handle object, NodeId& node) const {
+    const nb::object& error = python().StaleHandleError;
+    if (!Py_IS_TYPE(object.ptr(), handle_type()))
+        raise(error, "the handle belongs to another tree");
+    Handle& handle = *nb::inst_ptr<Handle>(object);
+    if (handle.tree != number_) raise(error, "the handle belongs to another tree");
+    if (handle.epoch != epoch_) {
+        raise(error,
+              "the handle is of epoch " + std::to_string(handle.epoch) + ", the tree is in " +
+                  std::to_string(epoch_) + "; match again",
+              "epoch"_a = epoch_);
+    }
+    if (!tree_.resolve(handle.place, node)) {
+        raise(error, "the handle's tokens were evicted; match again",
+              "length"_a = handle.place.length);
+    }
+    return handle;
+}
+
+void TreeBinding::inc_lock_ref(nb::handle object) {
+    wait_for_readers();
+    NodeId node;
+    Handle& handle = resolve(object, node);
+    node = tree_.split_for_lock(node, handle.place);
+    locked_.add_lock(handle);
+    tree_.lock(node);
+}
+
+void TreeBinding::dec_lock_ref(nb::handle object) {
+    wait_for_readers();
+    NodeId node;
+    Handle& handle = resolve(object, node);
+    if (!handle.locks) {
+        raise(python().NotLockedError, "the handle is not locked; inc_lock_ref comes first");
+    }
+    locked_.remove_lock(handle);
+    tree_.unlock(node);
+}
+
+// ---- inserting ----
+
+// What was there is copied by copy_found(Descent) before anything changes.
+template <class Key, class CopyFound>
+std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key key,
+                                                             const Insert& how,
+                                                             const CopyFound& copy_found) {
+    uint32_t from = how.known.length;
+    if (is_suspect(key, from)) return std::nullopt;
+    if (key.size - from != how.count) {
+        if (!key.is_good(from)) return std::nullopt;
+        check_counts(key.size - from, how.count);
+    }
+    uint32_t whole = key.size - key.size % tree_.page_size;
+    if (!key.is_good(whole)) return std::nullopt;
+    key.size = whole;
+    Descent found = tree_.descend(from ? how.known.node : root, key, path_);
+    uint32_t count = whole - found.length;
+    TokenRun run(how.slots + (found.length - from), count);
+    if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
+    copy_found(found);
+    NodeId leaf = tree_.extend(path_, found, root, std::move(run), how.priority, how.is_hit);
+    Place place = tree_.place(path_.empty() ? NONE : path_.back(), whole);
+    return Inserted{found.length, leaf, place};
+}
+
+// Finds or makes the root for `space`, calls use(key), and records what was stored.
+template <class Use>
+auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::handle space,
+                               const Use& use) {
+    NodeId root = NONE;
+    auto drop_empty_root = [&](void*) {
+        if (root != NONE && tree_.node(root).is_leaf()) spaces_.remove(root);
+    };
+    std::unique_ptr<void, decltype(drop_empty_root)> guard(this, drop_empty_root);
+    Inserted inserted;
+    try {
+        inserted = with_key(
+            ids, codes, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
+            [&](const auto& key) { return use(root, key); });
+    } catch (...) {
+        if (codes) content_.attr("settle")();
+        throw;
+    }
+    if (inserted.leaf != NONE) record_stored(inserted.leaf, space, bool(codes));
+    if (codes) content_.attr("settle")();
+    return inserted;
+}
+
+// How many tokens the locked handle `after` stands for; 0 for None. Raises for a handle that is
+// not locked, or of another namespace.
+uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
+    NodeId node;
+    if (after.is_none()) return 0;
+    Handle& handle = resolve(after, node);
+    if (!handle.locks) {
+        raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
+    }
+    if (node != NONE && tree_.root_of(node) != spaces_.find(space)) {
+        raise(python().InvalidArgumentError,
+              "after must be of the given namespace; got a handle of another namespace");
+    }
+    return handle.place.length;
+}
+
+TreeBinding::Known TreeBinding::known_by(nb::handle after, size_t size) const {
+    Known known;
+    if (!after.is_none()) known.length = resolve(after, known.node).place.length;
+    check_known_length(known.length, size);
+    return known;
+}
+
+nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle space,
+                               nb::handle content, nb::handle priority, bool chunked,
+                               nb::handle after) {
+    spaces_.check(space);
+    int64_t rank = clamp_int(priority, "priority");
+    uint32_t from = check_known(after, space);
+    Slots own = check_slots(ids, slots);
+    if (is_given(content)) {
+        size_t size = view_int32(convert_token_ids(ids, "token_ids")).size;
+        check_known_length(from, size);
+        check_counts(size - from, own.size());
+    }
+    nb::object codes = encode(ids, content, true);
+    nb::object found = python().no_slots;
+    Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
+        Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
+        return insert_key(root, key, how, [&](const Descent& descent) {
+            if (descent.length == from) return;
+            int32_t* out;
+            found = new_array(descent.length - from, out);
+            tree_.copy_slots(path_, descent.partial, from, descent.length, out);
+        });
+    });
+    return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
+                       new_handle(inserted.place));
+}
+
+void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content) {
+    const Node &node = tree_.node(leaf), &parent = tree_.node(node.parent);
+    uint64_t negative = has_content ? count_negative(node.tokens(), node.length) : 0;
+    if (tracks_) {
+        changes_.push_back({node.run, 0, parent.run, parent.run_offset + parent.length,
+                            copy_array(node.tokens(), node.length), nb::borrow(space)});
+    }
+    if (negative) {
+        content_codes_ += negative;
+        content_.attr("retain")(copy_array(node.tokens(), node.length));
+    }
+}
+
+// ---- evicting ----
+
+nb::object TreeBinding::evict(nb::handle num_tokens) {
+    int64_t wanted = clamp_int(num_tokens, "num_tokens");
+    wait_for_readers();
+    if (wanted < 0) {
+        raise(python().InvalidArgumentError, "num_tokens must be an int of at least 0; got " +
+                                                 nb::cast<std::string>(nb::str(num_tokens)));
+    }
+    uint64_t page = tree_.page_size, pages = (static_cast<uint64_t>(wanted) + page - 1) / page;
+    uint64_t count = std::min(pages, tree_.evictable_size() / page) * page;
+    int32_t* out;
+    nb::object slots = new_array(count, out);
+    evict_slots(count, out);
+    return slots;
+}
+
+void TreeBinding::evict_slots(uint64_t count, int32_t* out) {
+    std::vector<NodeId> empty_roots;
+    std::vector<int32_t> released;
+    tree_.evict(
+        count, out, [&](const Trim& trim) { record_trimmed(trim, released); },
+        [&](NodeId root) { empty_roots.push_back(root); });
+    for (NodeId root : empty_roots) spaces_.remove(root);
+    if (!released.empty()) release_content(released);
+}
+
+void TreeBinding::record_trimmed(const Trim& trim, std::vector<int32_t>& released) {
+    const Node& node = trim.node;
+    if (tracks_) changes_.push_back({node.run, node.run_offset + trim.keep, 0, 0, {}, {}});
+    if (!content_codes_) return;
+    for (uint32_t i = trim.keep; i < node.length; ++i) {
+        if (node.tokens()[i] < 0) released.push_back(node.tokens()[i]);
+    }
+}
+
+void TreeBinding::release_content(const std::vector<int32_t>& codes) {
+    content_codes_ -= codes.size();
+    content_.attr("release")(copy_array(codes.data(), codes.size()));
+}
+
+nb::object TreeBinding::reset() {
+    nb::object fresh = python().ContentTable();
+    wait_for_readers();
+    nb::object slots = all_slots();
+    locked_.clear();
+    tree_.clear();
+    spaces_.clear();
+    changes_.clear();
+    content_codes_ = 0;
+    ++epoch_;
+    std::swap(content_, fresh);
+    return slots;
+}
+
+nb::list TreeBinding::take_changes() {
+    std::vector<Change> taken;
+    taken.swap(changes_);
+    nb::list changes;
+    for (Change& change : taken) {
+        if (change.codes) {
+            changes.append(frozen<5>(
+                python().Stored, python().stored_fields,
+                {nb::cast(change.run), nb::cast(change.parent_run), nb::cast(change.parent_offset),
+                 std::move(change.codes), std::move(change.space)}));
+        } else {
+            changes.append(frozen<2>(python().Trimmed, python().trimmed_fields,
+                                     {nb::cast(change.run), nb::cast(change.keep)}));
+        }
+    }
+    return changes;
+}
+
+// ---- a request's admission and publication ----
+
+// Slots for `count` tokens, evicting what that takes; false, and none taken, where there is no room
+// now.
+bool TreeBinding::take(uint64_t count, LedgerBinding& ledger, int32_t* out) {
+    uint64_t coming = ledger.coming_size();
+    wait_for_readers();  // a fence may have let other threads run
+    if (count > coming + tree_.evictable_size()) return false;
+    if (count > coming) {
+        std::vector<int32_t> evicted(count - coming);
+        evict_slots(evicted.size(), evicted.data());
+        ledger.free(evicted.data(), evicted.size(), nb::none());
+    }
+    return ledger.take(count, out);
+}
+
+nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+                              nb::handle space, nb::handle content, nb::handle max_cached,
+                              nb::handle extra) {
+    uint64_t more = checked_count(extra, "extra");
+    uint64_t limit = max_cached.is_none() ? UINT64_MAX : checked_count(max_cached, "max_cached");
+    nb::object codes = encode(ids, content, false);
+    NodeId root = NONE;
+    uint64_t needed = 0;
+    Descent found;
+    with_key(
+        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        [&](auto key) -> std::optional<bool> {
+            if (is_suspect(key, 0)) return std::nullopt;
+            auto start = key;
+            start.size = static_cast<uint32_t>(std::min<uint64_t>(key.size, limit));
+            found = tree_.descend(root, start, path_);
+            if (!key.is_good(found.length)) return std::nullopt;
+            uint64_t page = page_size(), all = key.size + more;
+            needed = (all + page - 1) / page * page;
+            return true;
+        });
+    int32_t* table = checked_row(row, needed);
+    tree_.copy_slots(path_, found.partial, 0, found.length, table);
+    // Lock before judging capacity: what is about to be used is not evictable.
+    nb::object handle = new_handle(touch(found, path_));
+    inc_lock_ref(handle);
+    uint64_t before = tree_.evictable_size();
+    bool is_taken = false;
+    try {
+        is_taken = take(needed - found.length, ledger, table + found.length);
+    } catch (...) {  // a fence may raise
+        dec_lock_ref(handle);
+        throw;
+    }
+    uint64_t evicted = before - tree_.evictable_size();
+    if (!is_taken) {
+        dec_lock_ref(handle);
+        return named_tuple(python().AdmitResult, 0, nb::none(), evicted);
+    }
+    return named_tuple(python().AdmitResult, found.length, std::move(handle), evicted);
+}
+
+nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+                                nb::handle space, nb::handle content, nb::handle priority,
+                                bool chunked, nb::handle held, nb::handle fence) {
+    spaces_.check(space);
+    int64_t rank = clamp_int(priority, "priority");
+    check_known(held, space);
+    nb::object codes = encode(ids, content, true);
+    int32_t* table = nullptr;
+    std::vector<int32_t> duplicates;
+    Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
+        Known known = known_by(held, key.size);
+        table = checked_row(row, key.size);
+        int32_t* own = table + known.length;
+        Insert how{own, key.size - known.length, rank, !chunked, known};
+        ledger.check_range(own, how.count);
+        return insert_key(root, key, how, [&](const Descent& found) {
+            duplicates.assign(own, table + found.length);
+            tree_.copy_slots(path_, found.partial, known.length, found.length, own);
+        });
+    });
+    nb::object handle = new_handle(inserted.place);
+    inc_lock_ref(handle);
+    if (!held.is_none()) dec_lock_ref(held);
+    ledger.give_back(std::move(duplicates), fence);
+    return named_tuple(python().PublishResult, inserted.prefix, std::move(handle));
+}
+
+}  // namespace radixkv

@@ -1,0 +1,140 @@
+// Many prompts in one call: what can be done without the GIL is done without it.
+#include <deque>
+
+#include "tree_binding.hpp"
+
+namespace radixkv {
+
+namespace {
+
+// Prompts that can be read without the GIL: lists are read into arrays first. Raises what is wrong
+// with one, by its number.
+class Prompts {
+  public:
+    explicit Prompts(nb::handle prompts) {
+        for (nb::handle prompt : nb::iter(prompts)) owners_.push_back(nb::borrow(prompt));
+        for (size_t i = 0; i < owners_.size(); ++i) add(i);
+    }
+
+    size_t size() const { return buffers_.size(); }
+
+    template <class Use>
+    auto read(size_t i, const Use& use) const {
+        return buffers_[i].read(use);
+    }
+
+  private:
+    void add(size_t i) {
+        nb::object& owner = owners_[i];
+        if (view_list(owner)) {
+            nb::object read = read_ids(owner);
+            if (!read.is_none()) owner = std::move(read);
+        }
+        buffers_.emplace_back(owner);
+        if (buffers_.back().is_readable() &&
+            buffers_.back().read([](const auto& key) { return key.is_good(0); }))
+            return;
+        std::string name = "prompts[" + std::to_string(i) + "]";
+        owner = convert_token_ids(owner, name.c_str());
+        buffers_.pop_back();
+        buffers_.emplace_back(owner);
+    }
+
+    std::vector<nb::object> owners_;
+    std::deque<Buffer> buffers_;  // these never move
+};
+
+// Counts one reader. It must outlive the time without the GIL, so that a thread that waits for it
+// does not go on before this one releases the GIL again.
+class Reader {
+  public:
+    explicit Reader(std::atomic<int>& readers) : readers_(readers) { ++readers_; }
+    ~Reader() {
+        --readers_;
+        readers_.notify_all();
+    }
+    Reader(const Reader&) = delete;
+    Reader& operator=(const Reader&) = delete;
+
+  private:
+    std::atomic<int>& readers_;
+};
+
+struct Found {
+    Descent descent;
+    Path path;
+    nb::object slots;
+    int32_t* items = nullptr;  // of `slots`
+    Place place;
+};
+
+// Where each key ends, found without the GIL.
+std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
+                            std::atomic<int>& readers) {
+    std::vector<Found> found(keys.size());
+    Reader reader(readers);
+    nb::gil_scoped_release released;
+    for (size_t i = 0; i < keys.size(); ++i) {
+        found[i].descent =
+            keys.read(i, [&](const auto& key) { return tree.descend(root, key, found[i].path); });
+    }
+    return found;
+}
+
+}  // namespace
+
+// Only batches read without the GIL; a change to the tree waits for it, and releases the GIL
+// meanwhile so that it can end.
+void TreeBinding::wait_for_readers() const {
+    while (int readers = readers_.load()) {
+        nb::gil_scoped_release released;
+        readers_.wait(readers);
+    }
+}
+
+nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
+    Prompts keys(prompts);
+    std::vector<uint32_t> lengths(keys.size());
+    NodeId root = spaces_.find(space);
+    {
+        Reader reader(readers_);
+        nb::gil_scoped_release released;
+        for (size_t i = 0; i < keys.size(); ++i) {
+            lengths[i] = keys.read(
+                i, [&](const auto& key) { return tree_.descend(root, key, [](NodeId) {}).length; });
+        }
+    }
+    nb::list answer;
+    for (uint32_t length : lengths) answer.append(length);
+    return answer;
+}
+
+nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space) {
+    Prompts keys(prompts);
+    NodeId root = settle([&] { return spaces_.find(space); });
+    std::vector<Found> found = find_all(tree_, root, keys, readers_);
+    for (Found& one : found) one.place = touch(one.descent, one.path);
+    nb::list answer;
+    for (const Found& one : found) answer.append(one.place.length);
+    return answer;
+}
+
+nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space) {
+    Prompts keys(prompts);
+    NodeId root = settle([&] { return spaces_.find(space); });
+    std::vector<Found> found = find_all(tree_, root, keys, readers_);
+    // From here to the last touch no Python runs: arrays are nothing to its garbage collector.
+    for (Found& one : found) one.slots = new_array(one.descent.length, one.items);
+    {
+        Reader reader(readers_);
+        nb::gil_scoped_release released;
+        for (const Found& one : found)
+            tree_.copy_slots(one.path, one.descent.partial, 0, one.descent.length, one.items);
+    }
+    for (Found& one : found) one.place = touch(one.descent, one.path);
+    nb::list answer;
+    for (Found& one : found) answer.append(match_result(std::move(one.slots), one.place));
+    return answer;
+}
+
+}  // namespace radixkv

@@ -1,0 +1,129 @@
+// Looking at every node: walking, checking, pickling.
+#include "tree_binding.hpp"
+
+namespace radixkv {
+
+// ---- walking ----
+
+namespace {
+
+std::vector<NodeId> ids(const std::vector<NodeInEpoch>& nodes) {
+    std::vector<NodeId> ids;
+    for (const NodeInEpoch& at : nodes) ids.push_back(at.id);
+    return ids;
+}
+
+}  // namespace
+
+nb::object TreeBinding::all_slots() const {
+    int32_t* out;
+    nb::object slots = new_array(total_size(), out);
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        node.copy_slots(0, node.length, out);
+        out += node.length;
+    }
+    return slots;
+}
+
+std::vector<NodeInEpoch> TreeBinding::walk() const {
+    std::vector<NodeId> ids;
+    for (NodeId root : spaces_.roots()) tree_.walk(root, ids);
+    std::vector<NodeInEpoch> nodes;
+    nodes.reserve(ids.size());
+    for (NodeId id : ids) nodes.push_back({epoch_, id, tree_.node(id).generation});
+    return nodes;
+}
+
+nb::object TreeBinding::info(const NodeInEpoch& at) const {
+    if (at.epoch != epoch_ || !tree_.is_alive(at.id, at.generation)) {
+        raise(python().StaleHandleError, "the tree changed during the walk; walk again");
+    }
+    const Node& node = tree_.node(at.id);
+    int32_t* out;
+    nb::object slots = new_array(node.length, out);
+    node.copy_slots(0, node.length, out);
+    bool is_top = tree_.node(node.parent).parent == NONE;
+    return named_tuple(python().NodeInfo, public_id(node, at.id),
+                       is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
+                       spaces_.space_of(tree_.root_of(at.id)), node.start,
+                       copy_array(node.tokens(), node.length), std::move(slots), node.lock_ref,
+                       node.recency, node.hit_count, node.priority, node.is_leaf(), node.run,
+                       node.run_offset);
+}
+
+// ---- checking ----
+
+std::vector<Lock> TreeBinding::locks() const {
+    std::vector<Lock> locks;
+    locked_.each([&](const Handle& handle) { locks.push_back({handle.place, handle.locks}); });
+    return locks;
+}
+
+nb::list TreeBinding::check_integrity() const {
+    nb::list lines;
+    for (const std::string& line : check_tree(tree_, spaces_.roots(), locks()))
+        lines.append(line.c_str());
+    nb::list keys;
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        if (count_negative(node.tokens(), node.length))
+            keys.append(copy_array(node.tokens(), node.length));
+    }
+    nb::object there = python().count_codes(keys), said = content_.attr("uses")();
+    if (!there.equal(said) || nb::len(there) != nb::len(content_)) {
+        lines.append(
+            ("content: " + show(said) + " codes are said, " + show(there) + " are there").c_str());
+    }
+    return lines;
+}
+
+// ---- pickling ----
+
+nb::tuple TreeBinding::counters() const {
+    std::vector<uint64_t> learnt = tree_.policy().save(ids(walk()));
+    nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
+    return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);
+}
+
+void TreeBinding::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
+    std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
+    size_t size = sizeof(uint64_t) * learnt.size();
+    if (size) std::memcpy(learnt.data(), history.data(), size);
+    try {
+        tree_.policy().load(learnt, nodes);
+    } catch (const std::out_of_range&) {
+        raise(python().InvalidArgumentError, "state must be that of a pickled tree");
+    }
+}
+
+void TreeBinding::restore(nb::handle nodes, nb::tuple counters) {
+    std::vector<NodeId> restored;
+    std::unordered_map<uint64_t, NodeId> by_id;
+    for (nb::handle info : nb::iter(nodes)) {
+        auto codes = view_int32(info.attr("codes")), slots = view_int32(info.attr("slots"));
+        if (!codes || !slots || codes.size != slots.size || !codes.size ||
+            codes.size % page_size()) {
+            raise(python().InvalidArgumentError, "state must be that of a pickled tree");
+        }
+        TokenRun run(slots.items, static_cast<uint32_t>(codes.size));
+        std::memcpy(run.tokens(), codes.items, size_t{4} * codes.size);
+        Node like;
+        like.recency = nb::cast<uint64_t>(info.attr("recency"));
+        like.hit_count = nb::cast<uint32_t>(info.attr("hit_count"));
+        like.priority = nb::cast<int64_t>(info.attr("priority"));
+        like.run = nb::cast<uint64_t>(info.attr("run"));
+        like.run_offset = nb::cast<uint32_t>(info.attr("run_offset"));
+        auto parent_id = nb::cast<uint64_t>(info.attr("parent_id"));
+        NodeId parent =
+            parent_id ? by_id.at(parent_id) : spaces_.find_or_add(info.attr("namespace"));
+        restored.push_back(tree_.restore(parent, like, std::move(run)));
+        by_id[nb::cast<uint64_t>(info.attr("id"))] = restored.back();
+        content_codes_ += count_negative(codes.items, static_cast<uint32_t>(codes.size));
+    }
+    restore_history(nb::cast<nb::bytes>(counters[3]), restored);
+    tree_.restore_order(nb::cast<uint64_t>(counters[0]), nb::cast<uint64_t>(counters[1]));
+    content_ = counters[2];
+}
+
+}  // namespace radixkv
