@@ -60,7 +60,8 @@ class EventLog:
 
     def __init__(self, max_bytes: int = 64 * 2**20) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
+        self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
         self._kept: dict[int, tuple[Logged, ...]] = {}
         self._bytes = 0
@@ -118,7 +119,7 @@ class EventLog:
             while revision < self.revision and size < max_bytes:
                 revision += 1
                 events += self._events_of(revision)
-                size += _size(self._kept[revision])
+                size += _size(self._kept.get(revision, ()))
             return Update(self.epoch, revision, tuple(events))
 
     def position(self) -> tuple[int, int]:
@@ -147,7 +148,8 @@ class EventLog:
             self._listeners = [other for other in self._listeners if other != listener]
 
     def _events_of(self, revision: int) -> list[Event]:
-        return [Event(revision, change) for change in self._kept[revision]]
+        # A revision whose append a signal handler interrupted has no changes yet.
+        return [Event(revision, change) for change in self._kept.get(revision, ())]
 
     def _before_epoch(self) -> int:
         """The revision before Cleared; a log that lost it serves no one of another epoch."""
@@ -181,7 +183,7 @@ def _size(changes: tuple[Logged, ...]) -> int:
     size = EVENT_BYTES * len(changes)
     for change in changes:
         if type(change) is Stored:
-            size += change.codes.nbytes
+            size += change.codes.nbytes + change.namespace.num_bytes
     return size
 
 

@@ -64,7 +64,8 @@ class PrefixIndex:
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
         self._page_size_of: dict[str, int] = {}
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
+        self._lock = threading.RLock()
         self.version = 0
         self._arrange()
 

@@ -289,7 +289,7 @@ def test_more_leases_and_pins_than_the_server_takes(quiet, monkeypatch):
         grant(quiet)
     assert caught.value.details["retry_after_s"] == 1.0
     lease.pin([[1], [2]])
-    with pytest.raises(errors.OverloadedError, match="at most 3; 2 are held"):
+    with pytest.raises(errors.OverloadedError, match="at most 3; the server takes no more"):
         lease.pin([[1], [2]])
     assert quiet.lease_info(lease.id).num_pins == 2
     lease.pin([1])

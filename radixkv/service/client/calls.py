@@ -30,6 +30,7 @@ class ClientCall(Generic[Result]):
     """A request, and how to read its response.
 
     prompts: fields that come after those of `request`, read from the caller's arrays by `encode`.
+    undo: the call that gives back what this one took under a lease; None: it took nothing.
     """
 
     rpc: Rpc[Any, Any]
@@ -37,6 +38,7 @@ class ClientCall(Generic[Result]):
     timeout_s: float | None
     read: Callable[[Any], Result]
     prompts: Sequence[Encoded] = ()
+    undo: "Callable[[Result], ClientCall[Any] | None] | None" = None
 
     def encode(self) -> bytes:
         """The message as it goes over the wire; raises MessageTooLargeError."""

@@ -1,7 +1,7 @@
 """Calls of a lease, and calls about leases; see `calls.py`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -47,6 +47,15 @@ class LeaseInfo:
     num_pins: int
     num_slots: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaseHoldings:
+    """What a lease holds. slots: on loan to it, (n,) int32, ascending. pin_ids: of its pins."""
+
+    lease: LeaseInfo
+    slots: Int32Array
+    pin_ids: tuple[int, ...]
 
 
 class LeasePage(NamedTuple):
@@ -115,6 +124,12 @@ def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[L
     )
 
 
+def holdings(lease: LeaseRef, *, timeout_s: float | None = None) -> ClientCall[LeaseHoldings]:
+    """All slots and pins of the lease, those too that came with a response which was lost."""
+    request = GetLeaseRequest(lease_id=lease.id, want_holdings=True)
+    return ClientCall(method_table.GET_LEASE, request, timeout_s, _read_holdings)
+
+
 def leases(
     page_token: str = "", page_size: int = 1000, *, timeout_s: float | None = None
 ) -> ClientCall[LeasePage]:
@@ -147,11 +162,13 @@ def pin(
     want_slots: bool = True,
     leave_last_token: bool = True,
     timeout_s: float | None = None,
+    request_id: str | None = None,
 ) -> ClientCall[MatchReply]:
     """`Client.match`, with a pin on each match: nothing evicts it until it is released.
 
     By default with the slots, and at most all but the last token of each prompt, which is left to
     compute so that there are logits.
+    request_id: see `Lease`.
     """
     call = match(
         prompts,
@@ -162,16 +179,27 @@ def pin(
         timeout_s=timeout_s,
     )
     call.request.lease_id = lease.id  # type: ignore[attr-defined]
-    call.request.request_id = new_request_id()  # type: ignore[attr-defined]
-    return call
+    call.request.request_id = request_id or new_request_id()  # type: ignore[attr-defined]
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda reply: _release_all(lease, [m.pin_id for m in reply.matches]))
 
 
-def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> ClientCall[Allocated]:
-    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
+def allocate(
+    lease: LeaseRef, n: int, *, timeout_s: float | None = None, request_id: str | None = None
+) -> ClientCall[Allocated]:
+    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError.
+
+    request_id: see `Lease`.
+    """
     request = AllocateSlotsRequest(
-        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
+        num_slots=n,
+        lease_id=lease.id,
+        expected_epoch=lease.epoch,
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    call = ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    return call if request_id else replace(call, undo=lambda found: free(lease, found.slots))
 
 
 def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
@@ -191,8 +219,13 @@ def insert(
     namespace: Namespace | None = None,
     *,
     timeout_s: float | None = None,
+    request_id: str | None = None,
 ) -> ClientCall[list[InsertReply]]:
-    """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
+    """Store what is computed, all of it or, where the server raises an error, nothing. Frees
+    nothing.
+
+    request_id: see `Lease`.
+    """
     batch = [inserts] if isinstance(inserts, InsertCall) else list(inserts)
     codec.check_batch(len(batch), "inserts")
     request = InsertPrefixRequest(
@@ -200,9 +233,12 @@ def insert(
         inserts=[_write_insert(item, f"inserts[{at}]") for at, item in enumerate(batch)],
         lease_id=lease.id,
         expected_epoch=lease.epoch,
-        request_id=new_request_id(),
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    call = ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda done: _release_all(lease, _new_pins(batch, done)))
 
 
 def release(
@@ -211,6 +247,15 @@ def release(
     """Drop pins; how many were still held."""
     request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
     return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+
+
+def _new_pins(batch: Sequence[InsertCall], done: Sequence[InsertReply]) -> list[int]:
+    return [reply.pin_id for item, reply in zip(batch, done, strict=True) if not item.pin_id]
+
+
+def _release_all(lease: LeaseRef, pin_ids: Sequence[int]) -> ClientCall[int] | None:
+    held = [pin_id for pin_id in pin_ids if pin_id]
+    return release(lease, held) if held else None
 
 
 def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
@@ -237,6 +282,11 @@ def _read_lease(lease: lease_pb2.Lease, epoch: int) -> LeaseInfo:
         num_slots=lease.num_slots,
         epoch=epoch,
     )
+
+
+def _read_holdings(response: lease_pb2.GetLeaseResponse) -> LeaseHoldings:
+    info = _read_lease(response.lease, response.header.epoch)
+    return LeaseHoldings(info, codec.unpack(response.slots), tuple(response.pin_ids))
 
 
 def _read_page(response: lease_pb2.ListLeasesResponse) -> LeasePage:
