@@ -15,9 +15,9 @@ if TYPE_CHECKING:
     from radixkv.lab.logs.reading import Reading
     from radixkv.lab.logs.requests import RequestLog
     from radixkv.lab.logs.store import StoredLog
-    from radixkv.lab.replay.prefill import ModelShape
     from radixkv.lab.replay.replay import Replay
     from radixkv.lab.replay.setting import Setting
+    from radixkv.memory.model import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
