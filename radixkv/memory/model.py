@@ -136,7 +136,8 @@ def read_model(path: str | Path) -> ModelShape:
         ) from error
     if not isinstance(config, dict):
         raise InvalidArgumentError(f"{file} must be a JSON object", model=str(path))
-    return shape_of(str(config.get("_name_or_path") or path), config)
+    own = file.parent.name if file.name == "config.json" else file.stem
+    return shape_of(str(config.get("_name_or_path") or own or path), config)
 
 
 def shape_of(name: str, config: Config) -> ModelShape:
@@ -203,19 +204,19 @@ def _latent(config: Config, ffn: int) -> Layer:
 
 def _ffn(type: str, config: Config, at: int) -> int:
     """Numbers of the gated feed-forward matrices that one token passes in a layer."""
-    hidden = config["hidden_size"]
+    hidden: int = config["hidden_size"]
     if type == "nemotron_h":
-        return 2 * hidden * config["intermediate_size"]
+        return 2 * hidden * int(config["intermediate_size"])
     experts = config.get("num_experts_per_tok") or config.get("experts_per_token")
     if not experts or type in _DENSE or _is_dense(config, at):
-        return 3 * hidden * config["intermediate_size"]
+        return 3 * hidden * int(config["intermediate_size"])
     width = config.get("moe_intermediate_size") or config["intermediate_size"]
     shared = (
         config.get("shared_expert_intermediate_size")
         or config.get("shared_intermediate_size")
         or width * (config.get("n_shared_experts") or 0)
     )
-    return 3 * hidden * (width * experts + shared)
+    return 3 * hidden * int(width * experts + shared)
 
 
 def _is_dense(config: Config, at: int) -> bool:
