@@ -130,7 +130,7 @@ class _Describer:
 
     def _advice(self, miss: Miss) -> str:
         return {
-            "evicted": "more room, or sessions kept apart: see the curve of hit rate and capacity",
+            "evicted": "more room, or admission by longest match",
             "page": "a smaller page size",
             "elsewhere": "namespaces that may share, if their tenants trust one another",
             "answer": "cache outputs too",
