@@ -83,7 +83,7 @@ def new_cache(kind: str, num_slots: int) -> Any:
         page_size=1,
     )
     if kind in OURS:
-        ours.slot_numbers = slot_numbers if kind == "radixkv" else TicketTable
+        ours.slot_numbers = slot_numbers if kind == "radixkv" else TicketTable  # type: ignore[attr-defined]
         return ours.RadixKVCache(params)
     if kind == "sglang python":
         return RadixCache(params)

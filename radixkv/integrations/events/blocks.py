@@ -22,7 +22,7 @@ from radixkv.integrations.events.messages import (
 )
 from radixkv.integrations.events.names import BlockNames, SGLangNames
 from radixkv.tree import Namespace, Stored, Trimmed
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 MEDIUM = "GPU"
 

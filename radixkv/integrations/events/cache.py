@@ -5,12 +5,13 @@ from types import TracebackType
 from typing import Self
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Cleared, Run, runs_of
+from radixkv.cache.events import Cleared, StoredRun, runs_of
 from radixkv.errors import HistoryLostError
 from radixkv.integrations.events.blocks import BlockTranslator
 from radixkv.integrations.events.names import BlockNames
 from radixkv.integrations.events.publisher import EventPublisher
 from radixkv.tree import Stored
+from radixkv.tree.radix_tree import Change
 
 _PAGE_BYTES = 1 << 20
 
@@ -65,7 +66,8 @@ class CacheEvents:
         with self._cache.lock:
             self._epoch, self._revision = self._log.position()
             runs = runs_of(self._cache.tree.walk())
-        changes = [Cleared(), *(_stored(number, run) for number, run in runs.items())]
+        changes: list[Change | Cleared] = [Cleared()]
+        changes += (_stored(number, run) for number, run in runs.items())
         self._publisher.publish(self._translator.translate(changes))
 
     def close(self) -> None:
@@ -90,5 +92,5 @@ class CacheEvents:
         self.close()
 
 
-def _stored(number: int, run: Run) -> Stored:
+def _stored(number: int, run: StoredRun) -> Stored:
     return Stored(number, run.parent_run, run.parent_offset, run.codes, run.namespace)

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import Protocol
 
 from radixkv.tree import Namespace
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 
 class BlockNames(Protocol):
