@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Protocol
 
-from radixkv.tree import Namespace
 from radixkv.arrays import Int32Array
+from radixkv.tree import Namespace
 
 
 class BlockNames(Protocol):

@@ -211,7 +211,7 @@ def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
 
 def test_a_follower_that_the_log_has_left_behind_starts_anew(publisher, subscriber):
     rng, cache, held = random.Random(2), PrefixCache(400, max_requests=4), Held()
-    cache.events = EventLog(max_bytes=2_000)
+    cache.transactions.events = EventLog(max_bytes=2_000)
     events = CacheEvents(cache, publisher, block_size=4)
     with cache.lock:  # the follower waits for it, or reads what is gone
         asked = [*work(rng, cache, 40, SPACES[:1])]
