@@ -1,5 +1,5 @@
-// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/python_planner.py, the same
-// plan in microseconds.
+// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/python_planner.py,
+// the same plan in microseconds.
 #pragma once
 
 #include <cstdint>
