@@ -55,6 +55,10 @@ nb::tuple plan_tree(nb::sequence rows, RowArray options) {
 }  // namespace
 
 NB_MODULE(_planner, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     module.def("plan_tree", &plan_tree, nb::arg("rows"), nb::arg("options"));
 }
 

@@ -164,3 +164,15 @@ def test_what_is_no_grpc_is_cut_off(server, client, message):
         while raw.recv(4096):
             pass
     assert client.match([1]).lengths == [0]
+
+
+def test_a_script_that_ends_beside_a_server_prints_nothing():
+    code = (
+        "from radixkv import PrefixCache\n"
+        "from radixkv.service import CacheServer\n"
+        "server = CacheServer(PrefixCache(8), '127.0.0.1:0').start()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
