@@ -29,7 +29,7 @@ from bench.traces import find_traces
 from radixkv.lab.logs.requests import RequestLog, in_order
 from radixkv.lab.replay.replay import Replay, replay
 from radixkv.lab.replay.setting import Setting
-from radixkv.router import POLICIES, CacheAware, Policy
+from radixkv.router import POLICIES, CacheAware, RoutingPolicy
 
 CASES = (
     Case("taubench_airline", 48, 24_576, True),
@@ -103,7 +103,9 @@ class Recorded:
         two = most[workers - 1] + most[workers] if len(most) > workers else 0
         return max(most[0], two, sum(most) / workers) * workers / sum(most)
 
-    def run(self, policy: str | Policy, workers: int, pause: float, **how: Any) -> Simulation:
+    def run(
+        self, policy: str | RoutingPolicy, workers: int, pause: float, **how: Any
+    ) -> Simulation:
         return Simulation(self.log, self.case, policy, workers, pause, **how).run()
 
 
@@ -134,7 +136,7 @@ def again(trace: Recorded, way: Way) -> dict[str, float]:
             way.workers,
             pause,
             seed=seed,
-            work_half_life_s=way.half_life_s,
+            recent_half_life_s=way.half_life_s,
         )
         for seed in way.seeds
     ]

@@ -1,10 +1,10 @@
-"""A prefix that is kept, and what is stored below it: what `Loans` gives and takes."""
+"""A prefix that is kept, and what is stored below it."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from radixkv.arrays import Int32Array
 from radixkv.tree import ContentSpan, Handle, Namespace
-from radixkv.tree.tokens import Int32Array
 
 
 @dataclass(slots=True, eq=False)
@@ -12,7 +12,7 @@ class Pin:
     """A cached prefix that nothing evicts. Only `Loans` changes it.
 
     token_ids, slots: (n,) int32. handle: None once the cache was reset under it; its slots are
-    then nobody else's until it is dropped, and it can no longer be stored below.
+    then the pin's alone until it is dropped, and it can no longer be stored below.
     """
 
     namespace: Namespace

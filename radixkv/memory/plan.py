@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from radixkv.arguments import at_least
+from radixkv.arrays import INT32_MAX, Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.memory.model import Layer, ModelShape
-from radixkv.memory.pages import round_up
-
-INT32_MAX = 2**31 - 1
+from radixkv.pages import round_up
 
 # The dtypes of the KV pools.
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1}
@@ -189,8 +188,8 @@ def slots_that_fit(memory_bytes: int, token_bytes: int, page_size: int) -> int:
     pages = memory_bytes // (token_bytes * page_size) - 1
     if pages < 1:
         raise InvalidArgumentError(
-            f"memory of {memory_bytes} bytes holds no two pages of {page_size} tokens of "
-            f"{token_bytes} bytes (one is padding); give more memory or a smaller page size",
+            f"memory must hold two pages (one is padding) at page size {page_size} and "
+            f"{token_bytes} bytes a token; got {memory_bytes} bytes",
             memory_bytes=memory_bytes,
             page_size=page_size,
             token_bytes=token_bytes,
@@ -210,7 +209,7 @@ def length_mix(lengths: Sequence[int], reserve: int, page_sizes: Sequence[int]) 
     longest = max(lengths, default=0)
     if not longest or longest > reserve:
         raise InvalidArgumentError(
-            f"lengths must be from 1 to the reserve of {reserve} tokens, the longest is {longest}",
+            f"lengths must be from 1 to the reserve of {reserve} tokens; got {longest}",
             longest=longest,
             reserve=reserve,
         )
@@ -248,13 +247,13 @@ def read_lengths(path: str | Path) -> list[int]:
                 )
             lengths += [int(word)] if word else []
     if not lengths:
-        raise InvalidArgumentError(f"{path} is empty; write one length a line", path=str(path))
+        raise InvalidArgumentError(
+            f"{path} must hold at least one length; got none", path=str(path)
+        )
     return lengths
 
 
-def slots_of_positions(
-    pages: Sequence[int], page_size: int, num_positions: int
-) -> NDArray[np.int32]:
+def slots_of_positions(pages: Sequence[int], page_size: int, num_positions: int) -> Int32Array:
     """The slot of each position of a request whose page table is `pages`: (num_positions,) int32.
 
     >>> slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14).tolist()
@@ -263,12 +262,14 @@ def slots_of_positions(
     _check_positive(page_size=page_size)
     if not 0 <= num_positions <= len(pages) * page_size:
         raise InvalidArgumentError(
-            f"{num_positions} positions do not lie in {len(pages)} pages of {page_size} tokens",
+            f"num_positions must be from 0 to {len(pages) * page_size}; got {num_positions}",
             num_positions=num_positions,
         )
     firsts = np.asarray(pages, np.int64) * page_size
     if len(firsts) and not 0 <= firsts.min() <= firsts.max() <= INT32_MAX - page_size:
-        raise InvalidSlotsError(f"pages {list(pages)} lead beyond int32 slots", pages=list(pages))
+        raise InvalidSlotsError(
+            f"pages must lead to int32 slots; got {list(pages)}", pages=list(pages)
+        )
     slots = firsts[:, None] + np.arange(page_size)
     return slots.reshape(-1)[:num_positions].astype(np.int32)
 
@@ -277,7 +278,7 @@ def _check_sizes(context: int, reserve: int, page_size: int) -> None:
     _check_positive(context=context, reserve=reserve, page_size=page_size)
     if reserve < context:
         raise InvalidArgumentError(
-            f"reserve {reserve} is shorter than context {context}; it is the longest context",
+            f"reserve must be at least the context of {context} tokens; got {reserve}",
             reserve=reserve,
             context=context,
         )
@@ -285,7 +286,4 @@ def _check_sizes(context: int, reserve: int, page_size: int) -> None:
 
 def _check_positive(**values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidArgumentError(
-                f"{name} must be a whole number of at least 1, not {value!r}", **{name: value}
-            )
+        at_least(1, **{name: value})

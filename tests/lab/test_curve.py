@@ -156,5 +156,5 @@ def test_the_clairvoyant_evicts_whole_pages(log):
 def test_a_capacity_is_no_negative_number(log):
     paths = find_paths(log)
     for ask_for in (lru_curve(paths).hit_rate, lambda n: clairvoyant_hit_rate(paths, n)):
-        with pytest.raises(InvalidArgumentError, match="capacity is -1"):
+        with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got -1"):
             ask_for(-1)

@@ -10,7 +10,7 @@ from radixkv.lab.replay.engine import Engine
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.misses import CAUSES, Miss, explain
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 from tests.lab.conftest import ask
 
 

@@ -298,8 +298,8 @@ def test_a_bad_line_is_named_with_its_field(write, line, field, message):
 BLOCK = {"hash_ids": [1], "input_length": 5}
 BAD_OF_FORMATS = [
     ("ids", {"prompt": [1]}, {"prompt": []}, "at least one token id"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] is -2"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] is 'a'"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] must be .* got -2"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] must be .* got 'a'"),
     ("ids", {"prompt": [1]}, {"prompt": [1, True]}, r"prompt\[1\] must be a token id; got True"),
     ("ids", {"prompt": [1]}, {"prompt": [False]}, r"prompt\[0\] must be a token id; got False"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] must be"),

@@ -180,9 +180,9 @@ def test_an_empty_log():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"page_size": 0}, "page_size is 0"),
-        ({"capacity": -1}, "capacity is -1"),
-        ({"in_flight": 0}, "in_flight is 0"),
+        ({"page_size": 0}, "page_size must be .* got 0"),
+        ({"capacity": -1}, "capacity must be .* got -1"),
+        ({"in_flight": 0}, "in_flight must be .* got 0"),
         ({"policy": "lucky"}, "policy must be one of lru"),
     ],
 )

@@ -19,7 +19,7 @@ from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.misses import explain
 from radixkv.lab.report.page import render
-from radixkv.lab.report.plots import COLOURS, plots
+from radixkv.lab.report.plots import COLOURS, line_of, plots
 from radixkv.lab.report.study import PAGE_SIZES, study
 from radixkv.tree import POLICIES
 from tests.lab.conftest import ask
@@ -168,12 +168,13 @@ def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path
     assert message.format(tmp_path) in told.stderr
 
 
-def test_every_policy_has_a_colour_of_its_own(log):
-    assert len({*COLOURS}) == len(COLOURS) >= len(POLICIES)
+def test_every_policy_has_a_line_of_its_own(log):
+    assert len({line_of(at) for at in range(2 * len(COLOURS))}) == 2 * len(COLOURS)
+    assert 2 * len(COLOURS) >= len(POLICIES)
     policies = ["fifo", *(each for each in POLICIES if each not in ("lru", "fifo")), "lru"]
     few = ListedLog(log[:6])
     found = study(few, Setting(policy="fifo"), policies=policies, capacities=[500], jobs=1)
-    assert COLOURS[len(POLICIES) - 1].lower() in plots(found)["capacity"]
+    assert all(colour.lower() in plots(found)["capacity"] for colour in COLOURS)
 
 
 @pytest.mark.parametrize(
@@ -200,5 +201,5 @@ def test_lru_is_drawn_between_its_points_only_where_it_is_known(log, other):
 
 
 def test_a_study_takes_capacities_that_can_be_drawn(log):
-    with pytest.raises(InvalidArgumentError, match="capacity is 0"):
+    with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got 0"):
         study(log, Setting(), policies=[], capacities=[64, 0])

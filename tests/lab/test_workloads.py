@@ -85,9 +85,12 @@ def test_what_is_saved_is_read_again(tmp_path):
     ("wrong", "message"),
     [
         ({"name": "poker"}, "workload must be one of chat, few-shot"),
-        ({"name": "chat", "requests": 0}, "requests is 0"),
-        ({"name": "chat", "requests": 10**20}, "requests is 1000*; it takes 1 to 1000000"),
-        ({"name": "chat", "seed": -1}, "seed is -1"),
+        ({"name": "chat", "requests": 0}, "requests must be .* got 0"),
+        (
+            {"name": "chat", "requests": 10**20},
+            "requests must be an int from 1 to 1000000; got 1000*",
+        ),
+        ({"name": "chat", "seed": -1}, "seed must be .* got -1"),
     ],
 )
 def test_what_cannot_be_made(wrong, message):

@@ -9,7 +9,7 @@ from radixkv.cache.request import Request
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.lab.replay.setting import MOST_SLOTS, Setting
-from radixkv.memory.pages import round_down, round_up
+from radixkv.pages import round_down, round_up
 
 Ended: TypeAlias = Callable[[LoggedRequest], object]  # receives each request that ends
 

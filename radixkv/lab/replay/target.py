@@ -8,7 +8,7 @@ from radixkv.lab.replay.engine import longest_request
 from radixkv.lab.replay.paths import Paths, find_paths
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 
 PRECISION = 0.01  # of the capacity
 _STEP = 1.1  # between guesses

@@ -8,11 +8,11 @@ from statistics import median
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.report.misses import Miss, MissReport
 from radixkv.lab.report.overlap import NOTHING, Overlap, overlap
-from radixkv.tree.tokens import Int32Array
 
 _BEFORE, _AFTER = 12, 24  # tokens shown around a place
 _SAMPLES = 16  # misses of a finding that are compared with what they differ from

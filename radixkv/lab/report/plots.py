@@ -17,7 +17,7 @@ from radixkv.lab.report.study import PAGE_SIZES, Study
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-# Distinct for colour-blind readers, too (Okabe and Ito). One for each policy.
+# Distinct for colour-blind readers, too (Okabe and Ito).
 COLOURS = (
     "#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#F0E442",
 )  # fmt: skip
@@ -148,14 +148,20 @@ def _by_scheduling(axes: "Axes", study: Study) -> None:
     _over_capacity(axes, study, lines)
 
 
+def line_of(at: int) -> tuple[str, str]:
+    """Colour and dashes of the line numbered `at`; two rounds of colours are told apart."""
+    return COLOURS[at % len(COLOURS)], "--" if at // len(COLOURS) % 2 else "-"
+
+
 def _over_capacity(axes: "Axes", study: Study, lines: dict[str, list[float]]) -> None:
     ideal = 100 * study.ideal.hit_rate
     axes.axhline(ideal, color="#777777", linestyle=":", linewidth=1)
     axes.annotate("infinite", (study.capacities[0], ideal), (0, 3), color="#555555",
                   textcoords="offset points", fontsize=9)  # fmt: skip
-    for colour, (name, rates) in zip(COLOURS * 9, lines.items(), strict=False):
+    for at, (name, rates) in enumerate(lines.items()):
+        colour, dashes = line_of(at)
         # Points of LRU are not joined where what lies between them is drawn.
-        style = "o" if name == "lru" and study.curve is not None else "o-"
+        style = "o" if name == "lru" and study.curve is not None else f"o{dashes}"
         axes.plot(
             study.capacities, 100 * np.array(rates), style, color=colour, markersize=4, label=name
         )

@@ -11,7 +11,7 @@ from radixkv.lab.logs import fields
 from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat, Parse
 from radixkv.lab.logs.records import BlockTokens, Prompt, Record
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 
 _USUAL = 512
 _SIZES = (_USUAL, *(2**power for power in range(12, -1, -1)))

@@ -1,0 +1,153 @@
+"""SGLang's HTTP server with our cache: clients that stream, leave in the middle, and flush."""
+
+import asyncio
+import json
+import random
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import aiohttp
+import pytest
+import requests
+
+from tests.hosts.sglang.engines import VOCABULARY, arguments, environment, tiny_model
+from tests.support.llamas import greedy
+
+START_S = 300
+
+
+def flags(of):
+    """The arguments of `Engine` as flags."""
+    for name, value in of.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            yield flag
+        elif value is not None and value is not False:
+            yield from (flag, str(value))
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return tiny_model(tmp_path_factory.mktemp("model"))
+
+
+@pytest.fixture(scope="module")
+def server(model, tmp_path_factory):
+    """The address of a server that checks its slots after each step."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    asked = flags(arguments(model, "radixkv"))
+    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "sglang.launch_server", "--port", str(port), *asked],
+        env=environment(SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY="1"),
+        stdout=log,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,
+    )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        wait_for(process, address, log)
+        yield address
+        # A check that failed would have ended it.
+        assert process.poll() is None, tail(log)
+    finally:
+        process.send_signal(signal.SIGTERM)
+        process.wait(60)
+
+
+def wait_for(process, address, log):
+    until = time.monotonic() + START_S
+    while time.monotonic() < until:
+        assert process.poll() is None, tail(log)
+        try:
+            if requests.get(f"{address}/health", timeout=5).status_code == 200:
+                return
+        except requests.ConnectionError:
+            pass
+        time.sleep(0.5)
+    pytest.fail(tail(log))
+
+
+def tail(log):
+    log.seek(0)
+    return log.read()[-4000:]
+
+
+def body(ids, n):
+    return {
+        "input_ids": ids,
+        "sampling_params": {"max_new_tokens": n, "temperature": 0, "ignore_eos": True},
+        "stream": True,
+    }
+
+
+async def stream(session, address, ids, n, leave_after=None):
+    """The answer; or as much of it as comes before the client leaves."""
+    answer, cached = [], None
+    async with session.post(f"{address}/generate", json=body(ids, n)) as response:
+        async for line in response.content:
+            if not line.startswith(b"data: {"):
+                continue
+            chunk = json.loads(line[6:])
+            answer, cached = chunk["output_ids"], chunk["meta_info"]["cached_tokens"]
+            if leave_after is not None and len(answer) >= leave_after:
+                break
+    return answer, cached
+
+
+def prompts(rng, n):
+    shared = [[rng.randrange(VOCABULARY) for _ in range(120)] for _ in range(3)]
+    return [
+        rng.choice(shared)[: rng.randrange(40, 121)]
+        + [rng.randrange(VOCABULARY) for _ in range(rng.randrange(1, 40))]
+        for _ in range(n)
+    ]
+
+
+def test_storms_of_clients_that_leave_change_no_answer(server, model):
+    from transformers import LlamaForCausalLM
+
+    rng = random.Random(5)
+    asked = prompts(rng, 60)
+
+    async def storm():
+        async with aiohttp.ClientSession() as session:
+            return await asyncio.gather(
+                *(
+                    stream(session, server, ids, 8, leave_after=i % 5 if i % 2 else None)
+                    for i, ids in enumerate(asked)
+                )
+            )
+
+    answers = asyncio.run(storm())
+    alone = greedy(LlamaForCausalLM.from_pretrained(model))
+    stayed = [(ids, answer) for ids, (answer, _) in zip(asked, answers, strict=True)][::2]
+    for ids, answer in stayed:
+        assert answer == alone(ids, 8)
+    assert sum(cached or 0 for _, cached in answers) > 500
+
+
+def test_a_flush_is_refused_while_requests_run_and_forgets_all_when_they_are_done(server):
+    ids = [7] * 300
+
+    async def flush_in_the_middle():
+        async with aiohttp.ClientSession() as session:
+            running = asyncio.ensure_future(stream(session, server, ids, 64))
+            await asyncio.sleep(0.3)
+            async with session.post(f"{server}/flush_cache") as response:
+                during = response.status
+            await running
+            again = await stream(session, server, ids, 2)
+            async with session.post(f"{server}/flush_cache") as response:
+                after = response.status
+            return during, again[1], after, (await stream(session, server, ids, 2))[1]
+
+    during, before_flush, after, after_flush = asyncio.run(flush_in_the_middle())
+    assert during >= 400
+    assert before_flush == 299
+    assert (after, after_flush) == (200, 0)
