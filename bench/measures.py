@@ -1,10 +1,11 @@
 """Measures of the code, from the files themselves: python -m bench.measures [--before COMMIT]
 
 Before and after: the files of a commit, and those that git knows in the working tree. Python that
-protoc generates is left out. A function's length is its lines from `def` on without its docstring;
-its parameters are all but self and cls; the 90th percentile of n values is the value at 0.9 n in
-their order. A name is public where it has no underscore in front, and is a class or a function of a
-module or a public class. What counts as an import is said in bench/imports.py.
+protoc generates and that Triton compiles is left out. A function's length is its lines from `def`
+on without its docstring; its parameters are all but self and cls; the 90th percentile of n values
+is the value at 0.9 n in their order. A name is public where it has no underscore in front, and is a
+class or a function of a module or a public class. What counts as an import is said in
+bench/imports.py.
 """
 
 import ast
@@ -26,6 +27,7 @@ from bench.imports import arrows, arrows_back, between_rooms, circles, sources_o
 from bench.report import RESULTS, ROOT, save
 
 FOLDERS = ("radixkv", "tests", "bench")
+KERNELS = ("kernels/", "radixkv/kernels/")
 NATIVE = (".cpp", ".hpp", ".h", ".cu", ".cuh")
 Texts = Mapping[str, str]
 """The text of each file by its path; what is not text has none."""
@@ -87,11 +89,14 @@ def measured(texts: Texts) -> dict[str, Any]:
 
 
 def python_of(texts: Texts, folder: str) -> Texts:
-    """The Python files of a folder that people wrote."""
+    """The Python files of a folder that people wrote, those of the kernels left out."""
     return {
         path: text
         for path, text in texts.items()
-        if path.startswith(f"{folder}/") and path.endswith(".py") and "_pb2" not in path
+        if path.startswith(f"{folder}/")
+        and path.endswith(".py")
+        and not path.startswith(KERNELS)
+        and "_pb2" not in path
     }
 
 
@@ -129,7 +134,7 @@ def native_measures(texts: Texts) -> dict[str, Any]:
     native = {
         path: text
         for path, text in texts.items()
-        if path.startswith("kernels/") and path.endswith(NATIVE)
+        if path.startswith(KERNELS) and path.endswith(NATIVE)
     }
     sizes = [len(text.splitlines()) for path, text in native.items() if "/fuzz/" not in path]
     code = "\n".join(native.values())

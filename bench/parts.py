@@ -1,8 +1,9 @@
 """Where the time of a look-up goes: python -m bench.parts [--rounds 5]
 
-The chat workload in its fifth turn: 200 sessions of 3,500 tokens, each asked for in turn with 200
-tokens more, by a list that was just made, as an engine's is. One part after another is left out,
-the loops are run in turn, and a figure is the median of the rounds' medians in microseconds.
+The chat workload in its fifth turn: 200 sessions of 3,500 tokens. Each is looked up in turn with
+200 tokens more, from a list that was just made, as an engine's is. Each loop leaves out one more
+part of the work; the loops run in turn, and a figure is the median of the rounds' medians in
+microseconds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ Loop = tuple[str, Callable[[Any], Any], Iterator[Any]]
 
 
 def sessions(tree: RadixTree) -> list[list[int]]:
-    """The histories, which the tree holds then, a node a turn."""
+    """Insert the histories into the tree, one node a turn, and return them."""
     rng = np.random.default_rng(1)
     systems = [rng.integers(0, workloads.VOCAB, SYSTEM).tolist() for _ in range(4)]
     histories = [list(systems[i % 4]) for i in range(SESSIONS)]
@@ -42,7 +43,7 @@ def sessions(tree: RadixTree) -> list[list[int]]:
 
 
 def loops(tree: RadixTree, histories: list[list[int]], more: list[int]) -> Iterator[Loop]:
-    """A name, a call, and what it is called with in turn."""
+    """The name of each loop, its call, and the arguments of its calls."""
     arrays = [np.array(history + more, np.int32) for history in histories]
 
     def fresh() -> Iterator[list[int]]:

@@ -42,9 +42,9 @@ class Claim(NamedTuple):
 
 
 def judge(claims: Iterable[Claim]) -> None:
-    """Print what is missed; the process ends with status 1 if anything is, or nothing is claimed.
+    """Print the claims that are missed; exit with status 1 if there are any, or no claim at all.
 
-    To be called last, when figures are saved: what falls short is a result too.
+    Call it last, when the figures are saved: a figure that falls short is a result too.
     """
     claims = [*claims]
     missed = [claim for claim in claims if not claim.is_met]
@@ -69,20 +69,20 @@ def machine() -> dict[str, Any]:
 
 
 def versions(packages: Iterable[str]) -> dict[str, str]:
-    """Of those that are installed."""
+    """The versions of those packages that are installed."""
     return {name: found for name in packages if (found := _version(name))}
 
 
 def kept_at(
     name: str, parser: argparse.ArgumentParser, args: argparse.Namespace, *scope: str
 ) -> Path:
-    """Where a run's figures go: `--out`, else bench/results, which takes whole runs alone.
+    """Where a run's figures go: `--out`, else bench/results for a whole run, else build/bench.
 
-    scope: the options that must be as they are by default; a partial run goes to build/bench.
+    scope: the options that a whole run leaves at their defaults.
     """
     if args.out is not None:
         return Path(args.out)
-    # Positional arguments that are left out come as [], although their default is None.
+    # A positional argument that is left out is [], although its default is None.
     given = {option: getattr(args, option) or None for option in scope}
     is_whole = all(given[option] == (parser.get_default(option) or None) for option in scope)
     return (RESULTS if is_whole else UNPUBLISHED) / f"{name}.json"
@@ -168,7 +168,7 @@ def _write(path: Path, figures: dict[str, Any]) -> None:
 
 
 def command() -> str:
-    """What this process was started with, as one would type it."""
+    """The command that started this process, as one would type it."""
     return shlex.join(["python", *sys.orig_argv[1:]])
 
 

@@ -18,7 +18,7 @@ def native_module(core: str | None, name: str) -> ModuleType | None:
     wanted = core or os.environ.get("RADIXKV_CORE") or None
     if wanted not in (None, "native", "python"):
         raise InvalidArgumentError(
-            f'core is {wanted!r}; it takes "native", "python" or None', core=wanted
+            f'core must be "native", "python" or None; got {wanted!r}', core=wanted
         )
     if wanted == "python":
         return None

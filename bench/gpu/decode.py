@@ -36,10 +36,10 @@ def contenders(batch: Batch, flashinfer: bool) -> tuple[dict[str, Callable[[], N
     """What runs, and the backend of the tree."""
     tree: Any = get_backend("tree", batch.pool, q_heads=batch.shape.heads)
     tree.plan(batch.asked)
-    schedule_once(tree.flat, batch)
+    schedule_once(tree.kernels.flat, batch)
     flat: Any = get_backend("tree", batch.pool, mode="flat")
     flat.plan(batch.asked)
-    schedule = schedule_once(flat.flat, batch)
+    schedule = schedule_once(flat.kernels.flat, batch)
     runs = {
         "tree": captured(lambda: tree.run(batch.q, 0)),
         "flat": captured(lambda: called(flat, batch, schedule)),
@@ -55,16 +55,17 @@ def contenders(batch: Batch, flashinfer: bool) -> tuple[dict[str, Callable[[], N
 def schedule_once(kernel: Any, batch: Batch) -> Any:
     """fa3's schedule, which the first layer of a step makes, there for the layer that is timed."""
     heads, reach = batch.shape.heads, (-1, -1)
-    kernel._metadata[heads, reach, False, True] = kernel._scheduled(heads, reach, None)
-    return kernel._metadata[heads, reach, False, True]
+    schedule = kernel.scheduled(heads, reach, False)
+    kernel.metadata[heads, reach, False, True] = schedule
+    return schedule
 
 
 def called(flat: Any, batch: Batch, schedule: torch.Tensor | None) -> torch.Tensor:
     """The flat kernel alone; without `schedule` it makes one itself, in each layer."""
-    step, kernel = flat.step, flat.flat
-    output: torch.Tensor = kernel._attend(
-        batch.q, kernel._paged(batch.pool.k(0)), kernel._paged(batch.pool.v(0)),
-        page_table=step.table, cache_seqlens=step.lengths, cu_seqlens_q=step.starts,
+    step, kernel = flat.step, flat.kernels.flat
+    output: torch.Tensor = kernel.attend(
+        batch.q, kernel.paged(batch.pool.k(0)), kernel.paged(batch.pool.v(0)),
+        page_table=step.page_table, cache_seqlens=step.seq_lens, cu_seqlens_q=step.cu_seqlens_q,
         max_seqlen_q=1, causal=True, scheduler_metadata=schedule,
     )  # fmt: skip
     return output

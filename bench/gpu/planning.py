@@ -17,8 +17,8 @@ from bench.gpu.batches import SHARED, UNSHARED, Batch, Shape, scattered
 from bench.gpu.measure import save_figures, where_to
 from bench.report import Claim, judge, save
 from radixkv.attention import AttentionBatch, get_backend
-from radixkv.attention.tree.planner import Shape as Heads
-from radixkv.attention.tree.planner import plan_rows
+from radixkv.attention.factory import new_planner
+from radixkv.attention.shared_prefix.plan import Shape as Heads
 
 # Fewer steps than a plan advances before it is made anew.
 ROUNDS, STEPS = 200, 50
@@ -39,6 +39,7 @@ def timed(run: Callable[[], Any]) -> list[float]:
 def measured(shape: Shape) -> dict[str, Any]:
     rows = scattered(shape)
     heads = Heads(shape.heads // shape.kv_heads, shape.kv_heads)
+    plan_rows = new_planner()
     plan = plan_rows(rows, heads)
 
     def advance() -> None:

@@ -51,15 +51,15 @@ TINY = Sizes(2, 256, 512, 8, 2, 1000, 512, 64, 8, 16, 8, 1)
 
 
 class Forced(Generator):
-    """Computes the tokens it is told, where it is told any, instead of those it would draw."""
+    """Computes given tokens, where there are any, instead of those it would sample."""
 
     tokens: dict[Generation, list[int]] | None = None
 
     def _compute(self, step: Step) -> tuple[torch.Tensor, list[int]]:
-        logits, drawn = super()._compute(step)
+        logits, sampled = super()._compute(step)
         if self.tokens:
-            drawn = [self.tokens[each][len(each.tokens)] for each in step.drawing]
-        return logits, drawn
+            sampled = [self.tokens[each][len(each.tokens)] for each in step.sampling]
+        return logits, sampled
 
 
 def model_of(sizes: Sizes, device: str) -> Any:

@@ -180,13 +180,13 @@ void Planner::pack_items(std::vector<Piece>& pieces, std::vector<int32_t>& items
         return one.end - one.start > other.end - other.start;
     });
     for (const Piece& piece : pieces) {
-        const int32_t first = static_cast<int32_t>(members.size() / 2);
+        const int32_t first = static_cast<int32_t>(q_indices.size() / 2);
         const int32_t count = static_cast<int32_t>(piece.parts.size());
         items.insert(items.end(),
                      {piece.row, piece.start, piece.end, first, count, piece.end, 0, 0});
         for (auto [request, part] : piece.parts) {
-            members.push_back(request);
-            members.push_back(starts[request] + part);
+            q_indices.push_back(request);
+            q_indices.push_back(starts[request] + part);
         }
     }
 }

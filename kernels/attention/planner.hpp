@@ -1,8 +1,9 @@
-// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/planner.py, the same
+// How a batch's rows are cut into work items: radixkv/attention/shared_prefix/python_planner.py, the same
 // plan in microseconds.
 #pragma once
 
 #include <cstdint>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -19,6 +20,9 @@ struct Shape {
     int32_t shortest_wide, shortest_narrow, longest_narrow, share;
 };
 
+// Read as it comes from NumPy: ten int32 in order.
+static_assert(std::is_trivially_copyable_v<Shape> && sizeof(Shape) == 10 * sizeof(int32_t));
+
 // The tokens `start` to `end` of `row`, which all of `requests` have in common.
 struct SharedRun {
     int32_t row, start, end;
@@ -34,7 +38,7 @@ class Planner {
     void plan();
 
     std::vector<SharedRun> runs;
-    std::vector<int32_t> wide, narrow, members, starts, growing;
+    std::vector<int32_t> wide, narrow, q_indices, starts, growing;
 
   private:
     struct Group {

@@ -35,7 +35,7 @@ using RowArray = nb::ndarray<const int32_t, nb::ndim<1>, nb::c_contig, nb::devic
 nb::tuple plan_tree(nb::sequence rows, RowArray options) {
     Shape shape;
     if (options.size() * sizeof(int32_t) != sizeof(shape))
-        throw nb::value_error("options are those of Shape, in order");
+        throw nb::value_error("options must be the ten int32 of Shape, in order");
     std::memcpy(&shape, options.data(), sizeof(shape));
     std::vector<Row> taken;
     // A row that is not contiguous int32 is copied, and the copy lives as long as its RowArray.
@@ -48,7 +48,7 @@ nb::tuple plan_tree(nb::sequence rows, RowArray options) {
     planner.plan();
     return nb::make_tuple(
         as_array(std::move(planner.wide), 8), as_array(std::move(planner.narrow), 8),
-        as_array(std::move(planner.members), 2), as_array(std::move(planner.starts), 1),
+        as_array(std::move(planner.q_indices), 2), as_array(std::move(planner.starts), 1),
         as_array(described(planner.runs), 4), as_array(std::move(planner.growing), 1));
 }
 

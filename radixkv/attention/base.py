@@ -1,6 +1,5 @@
 """What a step of attention is asked for, and what every backend answers."""
 
-import math
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass
@@ -11,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
+from radixkv.attention.scores import PLAIN, ScoreOptions
 from radixkv.errors import InvalidArgumentError
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -20,49 +20,52 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 class AttentionBatch:
     """The requests of one step, their new tokens packed one request after another.
 
-        rows[i]    [ slots of the context so far | slots of the new tokens ]
-                                                  <--- query_lens[i] ---->
+        kv_indices[i]    [ slots of the context so far | slots of the new tokens ]
+                                                        <--- query_lens[i] ---->
 
     A new token sees its whole context and the new tokens up to itself.
-    rows: one (context length,) int32 array a request; rows that share a slot share all before it,
-    and at larger pages a row fills its pages in order, as the cache's rows do.
-    query_lens: 1 or more each. names: one a request, all different. A name that the last step had,
-    too, promises that the row is that step's row of this name, or that row with slots added; what
-    is on a device already is not sent again. None promises nothing.
+    kv_indices: one (context length,) int32 array of slots a request, its row. Rows that share a
+    slot share all before it, and at larger pages a row fills its pages in order, as the rows of the
+    cache do.
+    query_lens: 1 or more each. row_versions: one a request, all different. A version that the last
+    step had, too, promises that the row is the same one, possibly with slots added: what is on a
+    device already is not sent again. None promises nothing.
+    Raises InvalidArgumentError.
     """
 
-    rows: Sequence[NDArray[np.int32]]
+    kv_indices: Sequence[Int32Array]
     query_lens: Sequence[int]
-    names: Sequence[Hashable] | None = None
+    row_versions: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.rows) == len(self.query_lens) > 0:
+        if not len(self.kv_indices) == len(self.query_lens) > 0:
             raise InvalidArgumentError(
-                f"the batch has {len(self.rows)} rows and {len(self.query_lens)} query lengths; "
-                "it takes one of each a request, and at least one request",
-                rows=len(self.rows),
+                "kv_indices and query_lens must have one entry a request, and at least one; "
+                f"got {len(self.kv_indices)} rows and {len(self.query_lens)} query lengths",
+                rows=len(self.kv_indices),
                 query_lens=len(self.query_lens),
             )
-        if self.names is not None:
-            self._check_names(self.names)
-        for at, (row, query_len) in enumerate(zip(self.rows, self.query_lens, strict=True)):
+        if self.row_versions is not None:
+            self._check_versions(self.row_versions)
+        for at, (row, query_len) in enumerate(zip(self.kv_indices, self.query_lens, strict=True)):
             if not 1 <= query_len <= len(row):
                 raise InvalidArgumentError(
-                    f"query_lens[{at}] is {query_len}; its row of {len(row)} slots takes "
-                    f"1 to {len(row)}",
+                    f"query_lens[{at}] must be 1 to {len(row)}, the slots of its row; "
+                    f"got {query_len}",
                     index=at,
                     query_len=query_len,
                     context_len=len(row),
                 )
 
-    def _check_names(self, names: Sequence[Hashable]) -> None:
-        given = [name for name in names if name is not None]
-        if len(names) != len(self.rows) or len(set(given)) != len(given):
+    def _check_versions(self, versions: Sequence[Hashable]) -> None:
+        given = [version for version in versions if version is not None]
+        if len(versions) != len(self.kv_indices) or len(set(given)) != len(given):
             raise InvalidArgumentError(
-                f"names has {len(names)} names, {len(set(given))} of them different, for "
-                f"{len(self.rows)} rows; it takes one a row, all different",
-                names=len(names),
-                rows=len(self.rows),
+                f"row_versions must have one version a row, all different, for "
+                f"{len(self.kv_indices)} rows; got {len(versions)}, {len(set(given))} of them "
+                "different",
+                row_versions=len(versions),
+                rows=len(self.kv_indices),
             )
 
     @cached_property
@@ -76,17 +79,22 @@ class AttentionBatch:
         return sum(self.query_lens)
 
     @cached_property
-    def context_lens(self) -> NDArray[np.int32]:
+    def context_lens(self) -> Int32Array:
         """Slots of each row, the new tokens' included: (requests,) int32."""
-        return np.fromiter(map(len, self.rows), np.int32, len(self.rows))
+        return np.fromiter(map(len, self.kv_indices), np.int32, len(self.kv_indices))
 
     @cached_property
-    def out_cache_loc(self) -> NDArray[np.int32]:
+    def versions(self) -> list[Hashable]:
+        """`row_versions` in a list of its own; empty where there are none."""
+        return [] if self.row_versions is None else list(self.row_versions)
+
+    @cached_property
+    def out_cache_loc(self) -> Int32Array:
         """Slots of the new tokens, packed: (num_tokens,) int32."""
         if self.is_decode:
-            return np.array([row[-1] for row in self.rows], np.int32)
+            return np.array([row[-1] for row in self.kv_indices], np.int32)
         return np.concatenate(
-            [row[len(row) - n :] for row, n in zip(self.rows, self.query_lens, strict=True)]
+            [row[len(row) - n :] for row, n in zip(self.kv_indices, self.query_lens, strict=True)]
         )
 
     @cached_property
@@ -98,7 +106,7 @@ class AttentionBatch:
 
     @cached_property
     def last_tokens(self) -> NDArray[np.int64]:
-        """Where each request's last new token is among the packed ones: (requests,) int64."""
+        """Index of each request's last new token among the packed ones: (requests,) int64."""
         return np.cumsum(self.query_lens, dtype=np.int64) - 1
 
 
@@ -117,83 +125,50 @@ class AttentionBackend(ABC):
         self.pool = pool
         self.batch: AttentionBatch | None = None
 
+    @abstractmethod
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare what all layers of a step share.
 
         Raises InvalidSlotsError for a slot that the pool does not have.
         """
-        self.batch = None
-        slots = self.pool.as_index(np.concatenate(batch.rows), "rows")
-        self._contexts = slots.split_with_sizes([len(row) for row in batch.rows])
-        self._out_cache_loc = self.pool.as_index(batch.out_cache_loc, "rows")
-        self.batch = batch
-
-    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
-        """Store K and V of the planned new tokens, each (num_tokens, kv_heads, head_dim)."""
-        self._planned()
-        self.pool.write(layer, self._out_cache_loc, k, v)
 
     @abstractmethod
-    def run(
-        self,
-        q: Tensor,
-        layer: int,
-        *,
-        sm_scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
+    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
+        """Store K and V of the planned new tokens, each (num_tokens, kv_heads, head_dim).
+
+        Raises InvalidArgumentError for other shapes, or where no batch is planned.
+        """
+
+    @abstractmethod
+    def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
         """Attention of the planned new tokens over their contexts, themselves included.
 
         q, result: (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query
-        head h reads KV head h // (q_heads // kv_heads). sm_scale: head_dim ** -0.5 if None.
-        window: tokens that a token sees, itself included. softcap: scores are softcap *
-        tanh(score / softcap). sinks: (q_heads,), a score each that takes part in the softmax and
-        has no value. q's dtype: the pool's, and over fp8 any of floating point; "reference" and
-        "triton" take others, too.
+        head h reads KV head h // (q_heads // kv_heads). q's dtype: the pool's, and over fp8 any of
+        floating point; "reference" and "triton" take others, too.
         Raises InvalidArgumentError for what the plan, the pool or the backend does not take.
         """
-
-    def _scale(self, sm_scale: float | None) -> float:
-        return self.pool.head_dim**-0.5 if sm_scale is None else sm_scale
 
     def _planned(self) -> AttentionBatch:
         if self.batch is None:
             raise InvalidArgumentError("no batch is planned; call plan(batch) once a step first")
         return self.batch
 
-    def _check_query(
-        self,
-        q: Tensor,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> None:
-        self._planned()
-        tokens, pool = self._expected_tokens(), self.pool
-        heads = q.shape[1] if q.ndim == 3 else 0
+    def _check_query(self, q: Tensor, options: ScoreOptions, tokens: int) -> None:
+        heads, pool = q.shape[1] if q.ndim == 3 else 0, self.pool
         if q.shape != (tokens, heads, pool.head_dim) or not heads or heads % pool.kv_heads:
             raise InvalidArgumentError(
-                f"q has shape {tuple(q.shape)}; this plan takes ({tokens}, a multiple "
-                f"of {pool.kv_heads}, {pool.head_dim})",
+                f"q must have shape ({tokens}, a multiple of {pool.kv_heads}, {pool.head_dim}) "
+                f"under this plan; got {tuple(q.shape)}",
                 shape=tuple(q.shape),
             )
         if not q.is_floating_point():
             raise InvalidArgumentError(
-                f"q has dtype {q.dtype}; it takes floating point", dtype=str(q.dtype)
+                f"q must be floating point; got {q.dtype}", dtype=str(q.dtype)
             )
-        if window is not None:
-            at_least(1, window=window)
-        if softcap is not None and not 0 <= softcap < math.inf:
+        if options.sinks is not None and options.sinks.shape != (heads,):
             raise InvalidArgumentError(
-                f"softcap is {softcap}; it takes 0, for none, or more", softcap=softcap
+                f"sinks must have shape ({heads},), one score a query head; "
+                f"got {tuple(options.sinks.shape)}",
+                shape=tuple(options.sinks.shape),
             )
-        if sinks is not None and sinks.shape != (heads,):
-            raise InvalidArgumentError(
-                f"sinks has shape {tuple(sinks.shape)}; these queries take ({heads},)",
-                shape=tuple(sinks.shape),
-            )
-
-    def _expected_tokens(self) -> int:
-        return self._planned().num_tokens

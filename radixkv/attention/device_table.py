@@ -7,16 +7,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.base import AttentionBatch
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
-Int32Array = NDArray[np.int32]
-
 
 class DeviceTable:
-    """The rows of a batch on the device, as pages: `pages[i]` is row i of the last `update`.
+    """The rows of a batch on the device, as pages: `pages[i]` is row i of the last `load`.
 
     pages: (requests, width) int32. It moves only when `reserve` asks for more. A row that has moved
     in the batch, as all do when one before them ends, is copied and not sent again.
@@ -25,7 +24,7 @@ class DeviceTable:
     def __init__(self, pool: MHATokenToKVPool) -> None:
         self._pool = pool
         self.pages = torch.zeros((0, 0), dtype=torch.int32, device=pool.device)
-        self._names: list[Hashable] = []
+        self._versions: list[Hashable] = []
         self._lengths = np.zeros(0, np.int32)
 
     def reserve(self, requests: int, context_len: int) -> None:
@@ -38,34 +37,33 @@ class DeviceTable:
         self.pages = torch.zeros((rows, width), dtype=torch.int32, device=self._pool.device)
         self._forget()
 
-    def update(self, batch: AttentionBatch, padding: int = 0) -> None:
+    def load(self, batch: AttentionBatch, padding: int = 0) -> None:
         """Send what is new in the batch's rows, in one copy and one launch.
 
-        padding: rows after them that name page 0. Raises InvalidSlotsError.
+        padding: rows after them, of page 0. Raises InvalidSlotsError.
         """
         # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
-        self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
-        names = [] if batch.names is None else list(batch.names)
-        known = self._settle(names, batch.context_lens)
-        # Until it is done, nothing on the device is to be relied on.
+        self.reserve(len(batch.kv_indices) + padding, int(batch.context_lens.max()))
+        known = self._settle(batch.versions, batch.context_lens)
+        # Until it is done, nothing on the device may be relied on.
         self._forget()
         self._send(batch, known, padding)
-        if names:
-            self._names, self._lengths = names, batch.context_lens
+        if batch.versions:
+            self._versions, self._lengths = batch.versions, batch.context_lens
 
     def _forget(self) -> None:
-        self._names, self._lengths = [], np.zeros(0, np.int32)
+        self._versions, self._lengths = [], np.zeros(0, np.int32)
 
-    def _settle(self, names: list[Hashable], lengths: Int32Array) -> Int32Array:
+    def _settle(self, versions: list[Hashable], lengths: Int32Array) -> Int32Array:
         """How many leading slots of each row the device has, where the batch has the row."""
-        are_same = names and names == self._names and None not in names
+        are_same = versions and versions == self._versions and None not in versions
         if are_same and (self._lengths <= lengths).all():
             return self._lengths
-        places = {name: at for at, name in enumerate(self._names) if name is not None}
+        places = {version: at for at, version in enumerate(self._versions) if version is not None}
         known, moves = np.zeros_like(lengths), []
-        for at, name in enumerate(names):
-            place = places.get(name, -1)
+        for at, version in enumerate(versions):
+            place = places.get(version, -1)
             if place >= 0 and self._lengths[place] <= lengths[at]:
                 known[at] = self._lengths[place]
                 if place != at:
@@ -75,8 +73,7 @@ class DeviceTable:
         return known
 
     def _move(self, moves: NDArray[np.int64], known: Int32Array) -> None:
-        """Copy rows, each (from, to), as wide as is known of the longest that moves; cheaper than
-        to send them again."""
+        """Copy rows, each (from, to), as wide as the longest known one; cheaper than sending."""
         here = self._sent(moves.T)
         pages = -(-int(known[moves[:, 1]].max()) // self._pool.page_size)
         self.pages[here[1], :pages] = self.pages[here[0], :pages]
@@ -86,12 +83,13 @@ class DeviceTable:
         # A page that a slot was added to is there already.
         have, want = (-(-n // size) for n in (known, batch.context_lens))
         entries = [
-            row[first * size :: size] for row, first in zip(batch.rows, have.tolist(), strict=True)
+            row[first * size :: size]
+            for row, first in zip(batch.kv_indices, have.tolist(), strict=True)
         ]
         slots = np.concatenate(entries)
         self._check(slots)
         have, counts = np.pad(have, (0, padding)), np.pad(want - have, (0, padding))
-        counts[len(batch.rows) :] = 1
+        counts[len(batch.kv_indices) :] = 1
         slots = np.pad(slots, (0, padding))
         sources = np.cumsum(counts) - counts
         pieces = np.stack([np.arange(len(counts)), have, counts, sources], 1)
@@ -110,7 +108,8 @@ class DeviceTable:
     def _check(self, slots: Int32Array) -> None:
         if slots.ndim != 1 or slots.dtype not in (np.int32, np.int64):
             raise InvalidSlotsError(
-                f"rows have dtype {slots.dtype} in {slots.ndim} dimensions; they take int32 in one",
+                "kv_indices must be int32 arrays of one dimension; "
+                f"got {slots.dtype} in {slots.ndim}",
                 dtype=str(slots.dtype),
             )
         low, high = self._pool.page_size, self._pool.num_slots + self._pool.page_size - 1
@@ -118,7 +117,7 @@ class DeviceTable:
             return
         slot = int(slots[((slots < low) | (slots > high)).argmax()])
         raise InvalidSlotsError(
-            f"rows has the slot {slot}; this pool's slots are {low} to {high}", slot=slot
+            f"kv_indices must be slots {low} to {high} of this pool; got {slot}", slot=slot
         )
 
 

@@ -1,13 +1,15 @@
 """FlashAttention 3 of sgl-kernel over the KV pool: decode, extend and mixes of both in one call."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from radixkv.attention.base import AttentionBatch
-from radixkv.attention.device import DeviceAttention, DeviceStep
+from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
+from radixkv.attention.explain import Explanation
+from radixkv.attention.scores import ScoreOptions
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
@@ -16,101 +18,103 @@ MAX_HEAD_DIM = 256
 CAPABILITIES = (8, 9)
 
 
-class FA3Attention(DeviceAttention):
+def fa3_attention(
+    pool: MHATokenToKVPool, *, k_scale: float = 1.0, v_scale: float = 1.0
+) -> DeviceAttention:
+    """FlashAttention 3 alone: no prefix is shared.
+
+    k_scale, v_scale: what K and V are divided by when they are stored (fp8 only).
+    Raises InvalidArgumentError for a pool that the kernel does not serve.
+    """
+    return DeviceAttention(pool, FA3Kernels(pool, k_scale, v_scale))
+
+
+class FA3Kernels:
     """The pool, seen as pages, is what the kernel reads; the rows on the device are its page table.
 
     An fp8 pool takes queries of any dtype, which are quantized with a scale a step and layer.
-    k_scale, v_scale: what K and V were divided by when they were stored (fp8 only).
     Raises InvalidArgumentError for a pool that the kernel does not serve.
     """
 
-    def __init__(
-        self,
-        pool: MHATokenToKVPool,
-        *,
-        k_scale: float = 1.0,
-        v_scale: float = 1.0,
-        step: DeviceStep | None = None,
-    ) -> None:
-        super().__init__(pool, k_scale=k_scale, v_scale=v_scale)
+    name = "fa3"
+
+    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+        check_scales(pool, k_scale=k_scale, v_scale=v_scale)
         _check_pool(pool)
-        self.step = step or self.step
-        self._metadata: dict[Any, Tensor] = {}
-        self._attend, self._schedule = _kernels()
+        self.pool, self.k_scale, self.v_scale = pool, k_scale, v_scale
+        self.attend, self._schedule = _kernels()
+        self.metadata: dict[Hashable, Tensor] = {}
 
-    def prepare(self, batch: AttentionBatch) -> None:
-        self._metadata = {}
+    @property
+    def key(self) -> Hashable:
+        return ()
 
-    def run(
-        self,
-        q: Tensor,
-        layer: int,
-        *,
-        sm_scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        self._check_query(q, window, softcap, sinks)
-        step, pool = self.step, self.pool
-        reach = (-1, -1) if window is None else (window - 1, 0)
+    def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
+        self._step = step
+        self.metadata = {}
+        return Explanation("flat", "the backend is fa3", self.name)
+
+    def run(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
+        step, pool = self._step, self.pool
+        reach = (-1, -1) if options.window is None else (options.window - 1, 0)
         query, descale = self._query(q)
-        output: Tensor = self._attend(
+        output: Tensor = self.attend(
             query,
-            self._paged(pool.k(layer)),
-            self._paged(pool.v(layer)),
-            page_table=step.table,
-            cache_seqlens=step.lengths,
-            cu_seqlens_q=step.starts,
+            self.paged(pool.k(layer)),
+            self.paged(pool.v(layer)),
+            page_table=step.page_table,
+            cache_seqlens=step.seq_lens,
+            cu_seqlens_q=step.cu_seqlens_q,
             max_seqlen_q=step.max_query,
-            softmax_scale=self._scale(sm_scale),
+            softmax_scale=options.scale_at(pool.head_dim),
             causal=True,
             window_size=reach,
-            softcap=softcap or 0.0,
-            sinks=sinks,
-            scheduler_metadata=self._scheduled(q.shape[1], reach, softcap),
+            softcap=options.softcap or 0.0,
+            sinks=options.sinks,
+            scheduler_metadata=self.scheduled(q.shape[1], reach, bool(options.softcap)),
             **descale,
         )
         return output.to(q.dtype)
 
-    def _paged(self, kv: Tensor) -> Tensor:
+    def paged(self, kv: Tensor) -> Tensor:
+        """One layer of the pool as (pages, page_size, kv_heads, head_dim)."""
         return kv.view(-1, self.pool.page_size, self.pool.kv_heads, self.pool.head_dim)
 
-    def _scheduled(self, heads: int, reach: tuple[int, int], softcap: float | None) -> Tensor:
-        """How the kernel deals out the batch: made on the device by the first layer that asks.
+    def scheduled(self, heads: int, reach: tuple[int, int], has_softcap: bool) -> Tensor:
+        """How the kernel splits the batch: made on the device by the first layer that asks.
 
         A graph makes its own: it is replayed for other batches than it was captured with.
         """
-        key = heads, reach, bool(softcap), torch.cuda.is_current_stream_capturing()
-        if key not in self._metadata:
-            step, pool = self.step, self.pool
-            self._metadata[key] = self._schedule(
+        key = heads, reach, has_softcap, torch.cuda.is_current_stream_capturing()
+        if key not in self.metadata:
+            step, pool = self._step, self.pool
+            self.metadata[key] = self._schedule(
                 step.requests,
                 step.max_query,
-                step.table.shape[1] * pool.page_size,
+                step.page_table.shape[1] * pool.page_size,
                 heads,
                 pool.kv_heads,
                 pool.head_dim,
-                step.lengths,
+                step.seq_lens,
                 qkv_dtype=pool.dtype,
-                cu_seqlens_q=step.starts,
+                cu_seqlens_q=step.cu_seqlens_q,
                 page_size=pool.page_size,
                 causal=True,
                 window_size=reach,
-                has_softcap=bool(softcap),
+                has_softcap=has_softcap,
             )
-        return self._metadata[key]
+        return self.metadata[key]
 
     def _query(self, q: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The query in the pool's dtype, and what undoes the scales."""
         if self.pool.dtype != torch.float8_e4m3fn:
             if q.dtype != self.pool.dtype:
                 raise InvalidArgumentError(
-                    f"q has dtype {q.dtype}; over a pool of {self.pool.dtype} fa3 takes that",
+                    f"q must have the pool's dtype {self.pool.dtype} for fa3; got {q.dtype}",
                     dtype=str(q.dtype),
                 )
             return q.contiguous(), {}
-        shape = self.step.requests, self.pool.kv_heads
+        shape = self._step.requests, self.pool.kv_heads
         scale = q.abs().amax().float().clamp(min=1e-6) / torch.finfo(self.pool.dtype).max
         full = q.new_full((2, 1), self.k_scale, dtype=torch.float32)
         full[1] = self.v_scale
@@ -124,19 +128,19 @@ class FA3Attention(DeviceAttention):
 def _check_pool(pool: MHATokenToKVPool) -> None:
     if pool.dtype not in DTYPES:
         raise InvalidArgumentError(
-            f"the KV pool has dtype {pool.dtype}; fa3 takes bfloat16, float16 or fp8_e4m3, "
-            "'triton' float32 too",
+            "the KV pool must be bfloat16, float16 or fp8_e4m3 for fa3 ('triton' takes float32, "
+            f"too); got {pool.dtype}",
             dtype=str(pool.dtype),
         )
     if pool.head_dim > MAX_HEAD_DIM or pool.head_dim % 8:
         raise InvalidArgumentError(
-            f"the KV pool's head_dim is {pool.head_dim}; fa3 takes multiples of 8 up to "
-            f"{MAX_HEAD_DIM}, 'triton' any",
+            f"the KV pool's head_dim must be a multiple of 8 up to {MAX_HEAD_DIM} for fa3 "
+            f"('triton' takes any); got {pool.head_dim}",
             head_dim=pool.head_dim,
         )
     if pool.device.type != "cuda":
         raise InvalidArgumentError(
-            f"the KV pool is on {pool.device}; fa3 takes one on a CUDA device",
+            f"the KV pool must be on a CUDA device for fa3; got {pool.device}",
             device=str(pool.device),
         )
 

@@ -1,11 +1,11 @@
-"""Attention in plain torch on any device: the seed of truth for every other backend."""
+"""Attention in plain torch on any device: what every other backend is tested against."""
 
-from typing import NamedTuple
-
+import numpy as np
 import torch
 from torch import Tensor
 
-from radixkv.attention.base import AttentionBackend
+from radixkv.attention.base import AttentionBackend, AttentionBatch
+from radixkv.attention.scores import PLAIN, ScoreOptions
 
 # Bounds the scores held at once (64 MiB of float32), so that a long prompt needs no chunks.
 MAX_SCORES = 2**24
@@ -14,37 +14,30 @@ MAX_SCORES = 2**24
 class ReferenceAttention(AttentionBackend):
     """One request after another, softmax and sums in float32."""
 
-    def run(
-        self,
-        q: Tensor,
-        layer: int,
-        *,
-        sm_scale: float | None = None,
-        window: int | None = None,
-        softcap: float | None = None,
-        sinks: Tensor | None = None,
-    ) -> Tensor:
-        self._check_query(q, window, softcap, sinks)
-        scores = Scores(self._scale(sm_scale), window, softcap, sinks)
+    def plan(self, batch: AttentionBatch) -> None:
+        self.batch = None
+        slots = self.pool.as_index(np.concatenate(batch.kv_indices), "kv_indices")
+        self._contexts = slots.split_with_sizes([len(row) for row in batch.kv_indices])
+        self._out_cache_loc = self.pool.as_index(batch.out_cache_loc, "kv_indices")
+        self.batch = batch
+
+    def write(self, layer: int, k: Tensor, v: Tensor) -> None:
+        self._planned()
+        self.pool.write(layer, self._out_cache_loc, k, v)
+
+    def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
+        batch = self._planned()
+        self._check_query(q, options, batch.num_tokens)
         keys, values = self.pool.k(layer), self.pool.v(layer)
-        queries = q.split_with_sizes(list(self._planned().query_lens))
+        queries = q.split_with_sizes(list(batch.query_lens))
         outputs = [
-            attend(query, keys[slots].float(), values[slots].float(), scores)
+            attend(query, keys[slots].float(), values[slots].float(), options)
             for query, slots in zip(queries, self._contexts, strict=True)
         ]
         return torch.cat(outputs).to(q.dtype)
 
 
-class Scores(NamedTuple):
-    """What becomes of the product of query and key, see `AttentionBackend.run`."""
-
-    scale: float
-    window: int | None = None
-    softcap: float | None = None
-    sinks: Tensor | None = None
-
-
-def attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, options: ScoreOptions) -> Tensor:
     """Causal attention of the last len(q) of len(k) tokens, in float32.
 
     q: (n, q_heads, head_dim). k, v: (m, kv_heads, head_dim), m >= n.
@@ -55,26 +48,26 @@ def attend(q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
     return torch.cat(
         [
             _attend_piece(
-                q[at - before : at - before + piece], k[: at + piece], v[: at + piece], scores
+                q[at - before : at - before + piece], k[: at + piece], v[: at + piece], options
             )
             for at in ends
         ]
     )
 
 
-def _attend_piece(q: Tensor, k: Tensor, v: Tensor, scores: Scores) -> Tensor:
+def _attend_piece(q: Tensor, k: Tensor, v: Tensor, options: ScoreOptions) -> Tensor:
     (n, heads, dim), (m, kv_heads, _) = q.shape, k.shape
     # (kv_heads, queries of the heads that share it, dim), so that no KV head is copied.
-    grouped = (q.float() * scores.scale).view(n, kv_heads, -1, dim).permute(1, 2, 0, 3)
+    grouped = (q.float() * options.scale_at(dim)).view(n, kv_heads, -1, dim).permute(1, 2, 0, 3)
     products = (grouped.reshape(kv_heads, -1, dim) @ k.permute(1, 2, 0)).view(kv_heads, -1, n, m)
-    if scores.softcap:
-        products = scores.softcap * (products / scores.softcap).tanh()
+    if options.softcap:
+        products = options.softcap * (products / options.softcap).tanh()
     seen = torch.ones(n, m, dtype=torch.bool, device=q.device).tril(m - n)
-    if scores.window:
-        seen &= seen.triu(m - n - scores.window + 1)
-    if n > 1 or scores.window:
+    if options.window:
+        seen &= seen.triu(m - n - options.window + 1)
+    if n > 1 or options.window:
         products.masked_fill_(~seen, float("-inf"))
-    weights = _softmax(products, scores.sinks).view(kv_heads, -1, m)
+    weights = _softmax(products, options.sinks).view(kv_heads, -1, m)
     output = (weights @ v.transpose(0, 1)).view(kv_heads, -1, n, dim)
     return output.permute(2, 0, 1, 3).reshape(n, heads, dim)
 

@@ -14,21 +14,21 @@ BackendLoader = Callable[[], Callable[..., AttentionBackend]]
 def register_backend(name: str, load: BackendLoader) -> None:
     """Make `name` known to `get_backend`, in place of what had that name.
 
-    load: gives the backend's class; it imports what the backend needs and may raise ImportError, or
-    BackendUnavailableError where a device is missing.
+    load: returns what makes the backend from a pool and options. It imports what the backend needs
+    and may raise ImportError, or BackendUnavailableError where a device is missing.
     """
     _LOADERS[name] = load
 
 
 def get_backend(name: str, pool: MHATokenToKVPool, **options: Any) -> AttentionBackend:
-    """A new backend over `pool`; `options` are those of its class.
+    """A new backend over `pool`; `options` are those of what makes it.
 
-    Raises InvalidArgumentError for a name nobody registered and BackendUnavailableError where what
-    the backend needs is missing.
+    Raises InvalidArgumentError for a name that is not registered and BackendUnavailableError where
+    what the backend needs is missing.
     """
     if name not in _LOADERS:
         raise InvalidArgumentError(
-            f"attention backend is {name!r}; it takes one of {', '.join(sorted(_LOADERS))}",
+            f"the attention backend must be one of {', '.join(sorted(_LOADERS))}; got {name!r}",
             backend=name,
         )
     return _load(name)(pool, **options)
@@ -65,8 +65,8 @@ def _reference() -> type[AttentionBackend]:
 
 
 def _check_device(name: str) -> None:
-    """Before anything is imported that is of no use without one: a missing package is no reason."""
-    # Imported here: who registers a backend of another kind need not have torch.
+    """Before anything is imported that needs one: a missing package is not the first reason."""
+    # Imported here: a backend of another kind may be registered where torch is not installed.
     import torch
 
     if not torch.cuda.is_available() and not os.environ.get("TRITON_INTERPRET"):
@@ -77,26 +77,26 @@ def _check_device(name: str) -> None:
         )
 
 
-def _fa3() -> type[AttentionBackend]:
+def _fa3() -> Callable[..., AttentionBackend]:
     _check_device("fa3")
-    from radixkv.attention.fa3 import FA3Attention, check_card
+    from radixkv.attention.fa3 import check_card, fa3_attention
 
     check_card()
-    return FA3Attention
+    return fa3_attention
 
 
-def _triton() -> type[AttentionBackend]:
+def _triton() -> Callable[..., AttentionBackend]:
     _check_device("triton")
-    from radixkv.attention.paged import TritonAttention
+    from radixkv.attention.triton import triton_attention
 
-    return TritonAttention
+    return triton_attention
 
 
-def _tree() -> type[AttentionBackend]:
+def _tree() -> Callable[..., AttentionBackend]:
     _check_device("tree")
-    from radixkv.attention.tree.backend import TreeAttention
+    from radixkv.attention.shared_prefix.backend import tree_attention
 
-    return TreeAttention
+    return tree_attention
 
 
 _LOADERS: dict[str, BackendLoader] = {

@@ -20,11 +20,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
-from radixkv.tree.adaptive import hash_space
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
+from radixkv.tree.prefix_hash import hash_space
 
 MOST_FACTOR = 4
 EVERY = 16  # tokens: a prefix of a multiple of so many may be watched

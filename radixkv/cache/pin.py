@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from radixkv.arrays import Int32Array
 from radixkv.tree import ContentSpan, Handle, Namespace
-from radixkv.tree.tokens import Int32Array
 
 
 @dataclass(slots=True, eq=False)

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-from radixkv.memory.pages import round_up
+from radixkv.pages import round_up
 
 INT32_MAX = 2**31 - 1
 
@@ -114,7 +114,7 @@ def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: str) -> in
     _check_positive(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
     if dtype not in DTYPE_BYTES:
         raise InvalidArgumentError(
-            f"dtype is {dtype}; it takes one of {', '.join(DTYPE_BYTES)}", dtype=dtype
+            f"dtype must be one of {', '.join(DTYPE_BYTES)}; got {dtype!r}", dtype=dtype
         )
     return 2 * layers * kv_heads * head_dim * DTYPE_BYTES[dtype]
 
@@ -129,7 +129,7 @@ def parse_memory(memory: int | str) -> int:
     found = re.fullmatch(r"(\d{1,20})(?:\.(\d{1,20}))?\s*([a-z]*)", text.lower(), re.ASCII)
     if found is None or found[3] not in _UNITS:
         raise InvalidArgumentError(
-            f"memory {text!r} is no size; write bytes, or a number and a unit, as in 55GiB or 80GB",
+            f"memory must be bytes, or a number and a unit, as in 55GiB or 80GB; got {text!r}",
             memory=text,
         )
     decimals = found[2] or ""
@@ -145,8 +145,8 @@ def slots_that_fit(memory_bytes: int, token_bytes: int, page_size: int) -> int:
     pages = memory_bytes // (token_bytes * page_size) - 1
     if pages < 1:
         raise InvalidArgumentError(
-            f"memory of {memory_bytes} bytes holds no two pages of {page_size} tokens of "
-            f"{token_bytes} bytes (one is padding); give more memory or a smaller page size",
+            f"memory must hold two pages (one is padding) at page size {page_size} and "
+            f"{token_bytes} bytes a token; got {memory_bytes} bytes",
             memory_bytes=memory_bytes,
             page_size=page_size,
             token_bytes=token_bytes,
@@ -166,7 +166,7 @@ def length_mix(lengths: Sequence[int], reserve: int, page_sizes: Sequence[int]) 
     longest = max(lengths, default=0)
     if not longest or longest > reserve:
         raise InvalidArgumentError(
-            f"lengths must be from 1 to the reserve of {reserve} tokens, the longest is {longest}",
+            f"lengths must be from 1 to the reserve of {reserve} tokens; got {longest}",
             longest=longest,
             reserve=reserve,
         )
@@ -191,11 +191,13 @@ def read_lengths(path: str | Path) -> list[int]:
         lengths = [int(word) for word in words]
     except (OSError, ValueError) as error:
         raise InvalidArgumentError(
-            f"no lengths to read in {path}: {error}; write whole numbers, one a line",
+            f"{path} must hold whole numbers, one a line; got {error}",
             path=str(path),
         ) from error
     if not lengths:
-        raise InvalidArgumentError(f"{path} is empty; write one length a line", path=str(path))
+        raise InvalidArgumentError(
+            f"{path} must hold at least one length; got none", path=str(path)
+        )
     return lengths
 
 
@@ -210,12 +212,14 @@ def slots_of_positions(
     _check_positive(page_size=page_size)
     if not 0 <= num_positions <= len(pages) * page_size:
         raise InvalidArgumentError(
-            f"{num_positions} positions do not lie in {len(pages)} pages of {page_size} tokens",
+            f"num_positions must be from 0 to {len(pages) * page_size}; got {num_positions}",
             num_positions=num_positions,
         )
     firsts = np.asarray(pages, np.int64) * page_size
     if len(firsts) and not 0 <= firsts.min() <= firsts.max() <= INT32_MAX - page_size:
-        raise InvalidSlotsError(f"pages {list(pages)} lead beyond int32 slots", pages=list(pages))
+        raise InvalidSlotsError(
+            f"pages must lead to int32 slots; got {list(pages)}", pages=list(pages)
+        )
     slots = firsts[:, None] + np.arange(page_size)
     return slots.reshape(-1)[:num_positions].astype(np.int32)
 
@@ -224,7 +228,7 @@ def _check_sizes(context: int, reserve: int, page_size: int) -> None:
     _check_positive(context=context, reserve=reserve, page_size=page_size)
     if reserve < context:
         raise InvalidArgumentError(
-            f"reserve {reserve} is shorter than context {context}; it is the longest context",
+            f"reserve must be at least the context of {context} tokens; got {reserve}",
             reserve=reserve,
             context=context,
         )
@@ -234,5 +238,5 @@ def _check_positive(**values: int) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InvalidArgumentError(
-                f"{name} must be a whole number of at least 1, not {value!r}", **{name: value}
+                f"{name} must be an int of at least 1; got {value!r}", **{name: value}
             )

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.allocator import Int32Array
 
 if TYPE_CHECKING:
     import torch
@@ -29,7 +29,7 @@ class ReqToTokenPool:
 
     @property
     def free_size(self) -> int:
-        """Rows nobody holds."""
+        """Free rows."""
         return len(self._free)
 
     def allocate(self) -> int | None:
@@ -41,14 +41,14 @@ class ReqToTokenPool:
         return row
 
     def free(self, row: int) -> None:
-        """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
-        is_row = isinstance(row, int | np.integer) and 0 <= row < self.max_requests
-        if not is_row or not self._is_held[row]:
+        """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
+        is_int = type(row) is int or isinstance(row, np.integer)
+        if not is_int or not 0 <= row < self.max_requests or not self._is_held[row]:
             raise InvalidArgumentError(
-                f"row {row!r} is not held; rows are 0 to {self.max_requests - 1}"
+                f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
-        self._free.append(int(row))
+        self._free.append(row)
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.
@@ -69,9 +69,9 @@ class ReqToTokenPool:
         if wrong.any():
             row = int(rows[wrong.argmax()])
             raise InvalidArgumentError(
-                f"row {row} is not there; rows are 0 to {self.max_requests - 1}", row=row
+                f"rows must be from 0 to {self.max_requests - 1}; got {row}", row=row
             )
         if not 0 <= width <= self.max_context_len:
             raise InvalidArgumentError(
-                f"width is {width}; it takes 0 to {self.max_context_len}", width=width
+                f"width must be from 0 to {self.max_context_len}; got {width}", width=width
             )

@@ -12,13 +12,13 @@ from radixkv.errors import ListenError
 def check_address(address: str, *, insecure: bool) -> None:
     """Raises ListenError for an address that is malformed, or not local without `insecure`."""
     if not address.isprintable():
-        raise _refusal(ascii(address), "it has a character that is not printable")
+        raise _refusal(ascii(address), "it must be printable")
     if address.startswith("unix:"):
         return
     host, _, port = address.rpartition(":")
     # gRPC would take a larger port modulo 2**16.
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise _refusal(address, "it takes host:port or unix:path")
+        raise _refusal(address, "it must be host:port or unix:path")
     if not insecure and not is_local(address):
         raise _refusal(
             address,

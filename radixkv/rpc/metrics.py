@@ -1,4 +1,4 @@
-"""Figures for Prometheus, on a port of their own: calls, and what a server says of itself."""
+"""Prometheus metrics, on a port of their own: of calls, and of the server's own state."""
 
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
@@ -12,52 +12,54 @@ _BUCKETS_S = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1
 
 
 class Metrics:
-    """One server's figures; who has more of them adds them to the registry."""
+    """The metrics of one server; others may be added to the registry."""
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
-        self._begun = Counter("radixkv_calls_started", "Calls begun", ["method"], registry=registry)
+        self._begun = Counter(
+            "radixkv_calls_started", "Calls started", ["method"], registry=registry
+        )
         self._duration = Histogram(
             "radixkv_call_duration_seconds",
-            "Calls ended, by what they ended with",
+            "Duration of calls, by the code that they ended with",
             ["method", "code"],
             buckets=_BUCKETS_S,
             registry=registry,
         )
         self._waited = Histogram(
             "radixkv_writer_wait_seconds",
-            "How long calls waited for their turn with the cache",
+            "Time that calls waited for the writer thread",
             buckets=_BUCKETS_S,
             registry=registry,
         )
 
     def begun(self, method: str) -> None:
-        """See `observer.Figures`."""
+        """See `observer.CallMetrics`."""
         self._begun.labels(method).inc()
 
     def ended(self, method: str, code: str, duration_s: float) -> None:
-        """See `observer.Figures`."""
+        """See `observer.CallMetrics`."""
         self._duration.labels(method, code).observe(duration_s)
 
     def waited(self, duration_s: float) -> None:
-        """See `observer.Figures`."""
+        """See `observer.CallMetrics`."""
         self._waited.observe(duration_s)
 
-    def ask(
+    def add_sources(
         self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
     ) -> None:
-        """Also tell what these give when somebody asks."""
-        self.registry.register(_Asked(gauges, counters))
+        """Also report what these return at each scrape."""
+        self.registry.register(_Sources(gauges, counters))
 
     def serve(self, address: str) -> Callable[[], None]:
         """Answer on host:port; returns what ends it. Raises ListenError."""
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal() or int(port) > 65_535:
-            raise ListenError(f"cannot tell metrics on {address}: it takes host:port")
+            raise ListenError(f"cannot serve metrics on {address}: it must be host:port")
         try:
             server, thread = start_http_server(int(port), host, self.registry)
         except OSError as error:
-            raise ListenError(f"cannot tell metrics on {address}: {error.strerror}") from error
+            raise ListenError(f"cannot serve metrics on {address}: {error.strerror}") from error
         self.address = f"{host}:{server.server_port}"
 
         def end() -> None:
@@ -68,7 +70,7 @@ class Metrics:
         return end
 
 
-class _Asked:
+class _Sources:
     def __init__(
         self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
     ) -> None:

@@ -30,13 +30,13 @@ class Namespace:
             value = getattr(self, field.name)
             if value is not None and not isinstance(value, str):
                 raise InvalidNamespaceError(
-                    f"namespace {field.name} is {value!r}; it takes a str or None",
+                    f"namespace {field.name} must be a str or None; got {value!r}",
                     field=field.name,
                 )
         version = self.weight_version
         if type(version) is not int or not 0 <= version <= MAX_WEIGHT_VERSION:
             raise InvalidNamespaceError(
-                f"weight_version is {version!r}; it takes an int from 0 to 2**64 - 1",
+                f"weight_version must be an int from 0 to 2**64 - 1; got {version!r}",
                 field="weight_version",
             )
 
@@ -47,4 +47,4 @@ DEFAULT = Namespace()
 def check_namespace(value: object) -> None:
     """Raises InvalidNamespaceError for anything but a `Namespace`."""
     if not isinstance(value, Namespace):
-        raise InvalidNamespaceError(f"namespace is {value!r}; it takes a radixkv.Namespace")
+        raise InvalidNamespaceError(f"namespace must be a radixkv.Namespace; got {value!r}")

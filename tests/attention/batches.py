@@ -3,7 +3,7 @@
 import numpy as np
 import torch
 
-from radixkv.attention import AttentionBatch, get_backend
+from radixkv.attention import AttentionBatch, ScoreOptions, get_backend
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 
@@ -50,11 +50,11 @@ class Batch:
         """In float32."""
         backend = get_backend("reference", self.pool)
         backend.plan(self.asked)
-        return backend.run(self.q.float(), 0, **features)
+        return backend.run(self.q.float(), 0, ScoreOptions(**features))
 
     def run(self, backend, **features):
         backend.plan(self.asked)
-        return backend.run(self.q, 0, **features)
+        return backend.run(self.q, 0, ScoreOptions(**features))
 
 
 def difference(result, expected):

@@ -5,9 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from radixkv.attention.tree import planner
-from radixkv.attention.tree.cost import cost_of
-from radixkv.attention.tree.planner import MAX_ADVANCES, NO_ITEM, Shape, plan_tree
+from radixkv.attention.factory import new_planner
+from radixkv.attention.shared_prefix.cost import cost_of
+from radixkv.attention.shared_prefix.plan import MAX_ADVANCES, NO_ITEM, Shape
+from radixkv.attention.shared_prefix.python_planner import plan_tree
+from radixkv.errors import CoreUnavailableError, InvalidArgumentError
 
 SMALL = Shape(
     group=4, kv_heads=2, wide_blocks=8, narrow_blocks=24,
@@ -33,7 +35,7 @@ def read_by(plan, rows, request):
     slots, parts = [], []
     for row, start, end, first, count, limit, step, _ in np.concatenate([plan.wide, plan.narrow]):
         assert (limit, step) == (end, 0)
-        for token, part in plan.members[first : first + count]:
+        for token, part in plan.q_indices[first : first + count]:
             if token == request:
                 slots += rows[row][start:end].tolist()
                 parts.append(part)
@@ -54,27 +56,40 @@ def test_every_request_reads_each_of_its_slots_once(rows):
     assert all(plan.narrow[:, 4] * SMALL.group <= SMALL.narrow_rows)
 
 
-@pytest.mark.skipif(planner._native is None, reason="the native planner is not built")
+@pytest.fixture(scope="module")
+def native():
+    try:
+        return new_planner("native")
+    except CoreUnavailableError as error:
+        pytest.skip(str(error))
+
+
+def assert_same(one, other):
+    for field in ("wide", "narrow", "q_indices", "starts", "runs", "growing"):
+        assert np.array_equal(getattr(one, field), getattr(other, field)), field
+
+
 @settings(max_examples=60, deadline=None)
-@given(trees())
-def test_the_native_planner_gives_the_same(rows):
-    plan = plan_tree(rows, SMALL)
-    for one, other in zip(
-        (plan.wide, plan.narrow, plan.members, plan.starts, plan.runs, plan.growing),
-        planner._native(rows, SMALL.options),
-        strict=True,
-    ):
-        assert np.array_equal(one, other)
+@given(rows=trees())
+def test_the_native_planner_gives_the_same(native, rows):
+    assert_same(native(rows, SMALL), plan_tree(rows, SMALL))
 
 
-@pytest.mark.skipif(planner._native is None, reason="the native planner is not built")
-def test_the_native_planner_reads_rows_however_they_lie():
+def test_the_native_planner_reads_rows_however_they_lie(native):
     rows = rows_of(1000, 1000, 8)
-    expected = planner._native(rows, SMALL.options)
+    expected = native(rows, SMALL)
     strided = np.asfortranarray(np.stack(rows))
     for others in (list(strided), [row.astype(np.int64) for row in rows]):
-        for one, other in zip(planner._native(others, SMALL.options), expected, strict=True):
-            assert np.array_equal(one, other)
+        assert_same(native(others, SMALL), expected)
+
+
+def test_the_core_is_chosen_as_in_every_room(native, monkeypatch):
+    assert new_planner() is native
+    assert new_planner("python") is plan_tree
+    monkeypatch.setenv("RADIXKV_CORE", "python")
+    assert new_planner() is plan_tree
+    with pytest.raises(InvalidArgumentError, match="core"):
+        new_planner("fortran")
 
 
 @settings(max_examples=40, deadline=None)

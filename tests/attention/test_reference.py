@@ -5,7 +5,7 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from radixkv.attention import AttentionBatch, get_backend
+from radixkv.attention import AttentionBatch, ScoreOptions, get_backend
 from radixkv.attention import reference as reference_module
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.memory.kv_pool import MHATokenToKVPool
@@ -49,31 +49,31 @@ class Case:
         ]
         self.q = torch.randn(sum(NEW_TOKENS), Q_HEADS, HEAD_DIM)
 
-    def attention(self, layer, sm_scale=None):
+    def attention(self, layer, scale=None):
         """Old tokens written beforehand, new ones through the plan, then the packed queries."""
         for row, n, (k, v) in zip(self.rows, NEW_TOKENS, self.kv[layer], strict=True):
             self.pool.write(layer, row[:-n], k[:-n], v[:-n])
         self.backend.plan(AttentionBatch(self.rows, NEW_TOKENS))
         new = [kv[:, -n:] for kv, n in zip(self.kv[layer], NEW_TOKENS, strict=True)]
         self.backend.write(layer, *torch.cat(new, 1))
-        return self.backend.run(self.q, layer, sm_scale=sm_scale)
+        return self.backend.run(self.q, layer, ScoreOptions(scale))
 
-    def expected(self, layer, sm_scale=None):
+    def expected(self, layer, scale=None):
         queries = self.q.split(NEW_TOKENS)
         return torch.cat(
             [
-                contiguous_attention(q, *kv.float(), sm_scale)
+                contiguous_attention(q, *kv.float(), scale)
                 for q, kv in zip(queries, self.kv[layer], strict=True)
             ]
         )
 
 
 @pytest.mark.parametrize("page_size", [1, 4])
-@pytest.mark.parametrize("sm_scale", [None, 0.3])
-def test_paged_attention_equals_contiguous_attention(page_size, sm_scale):
+@pytest.mark.parametrize("scale", [None, 0.3])
+def test_paged_attention_equals_contiguous_attention(page_size, scale):
     case = Case(page_size)
     for layer in range(LAYERS):
-        difference = case.attention(layer, sm_scale) - case.expected(layer, sm_scale)
+        difference = case.attention(layer, scale) - case.expected(layer, scale)
         assert difference.abs().max() < 1e-5
 
 
@@ -107,7 +107,7 @@ def test_a_long_prompt_is_attended_in_pieces(monkeypatch):
     assert (case.backend.run(case.q, 0) - expected).abs().max() < 1e-6
 
 
-def test_the_batch_tells_where_new_tokens_go():
+def test_the_batch_says_where_new_tokens_go():
     batch = AttentionBatch([np.array([4, 5, 9], np.int32), np.array([7, 2], np.int32)], [2, 1])
     assert batch.num_tokens == 3
     assert batch.out_cache_loc.tolist() == [5, 9, 2]
@@ -121,10 +121,10 @@ ROW = np.array([1, 2], np.int32)
 @pytest.mark.parametrize(
     ("rows", "query_lens", "named"),
     [
-        ([], [], "0 rows"),
-        ([ROW], [1, 1], "2 query lengths"),
-        ([ROW], [0], r"query_lens\[0\] is 0"),
-        ([ROW, ROW], [1, 3], r"query_lens\[1\] is 3"),
+        ([], [], "got 0 rows"),
+        ([ROW], [1, 1], "got 1 rows and 2 query lengths"),
+        ([ROW], [0], r"query_lens\[0\] must be 1 to 2.*got 0"),
+        ([ROW, ROW], [1, 3], r"query_lens\[1\] must be 1 to 2.*got 3"),
     ],
 )
 def test_a_batch_that_makes_no_sense_is_refused(rows, query_lens, named):
@@ -132,17 +132,18 @@ def test_a_batch_that_makes_no_sense_is_refused(rows, query_lens, named):
         AttentionBatch(rows, query_lens)
 
 
-@pytest.mark.parametrize("names", [[], ["a"], ["a", "b", "c"], ["a", "a"]])
-def test_a_batch_names_all_its_rows_differently_or_none(names):
-    with pytest.raises(InvalidArgumentError, match=f"names has {len(names)} names, .* for 2 rows"):
-        AttentionBatch([ROW, ROW], [1, 1], names)
+@pytest.mark.parametrize("versions", [[], ["a"], ["a", "b", "c"], ["a", "a"]])
+def test_a_batch_has_a_version_for_each_of_its_rows_or_none(versions):
+    with pytest.raises(InvalidArgumentError, match=f"for 2 rows; got {len(versions)}, "):
+        AttentionBatch([ROW, ROW], [1, 1], versions)
 
 
 @pytest.mark.parametrize("slot", [0, 3, 132, -1])
 def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
     case = Case(4)
-    with pytest.raises(InvalidSlotsError, match=f"is {slot}; this pool's slots are 4 to 131"):
+    with pytest.raises(InvalidSlotsError, match="4 to 131") as raised:
         case.backend.plan(AttentionBatch([np.array([4, slot, 5], np.int32)], [1]))
+    assert raised.value.details["slot"] == slot
     with pytest.raises(InvalidArgumentError, match="no batch is planned"):
         case.backend.run(case.q, 0)
 
@@ -151,5 +152,5 @@ def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
 def test_a_query_of_another_shape_is_refused(shape):
     case = Case()
     case.backend.plan(AttentionBatch(case.rows, NEW_TOKENS))
-    with pytest.raises(InvalidArgumentError, match="q has shape"):
+    with pytest.raises(InvalidArgumentError, match="q must have shape"):
         case.backend.run(torch.zeros(shape), 0)

@@ -28,7 +28,7 @@ def test_the_reference_is_there(pool):
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(pool):
-    with pytest.raises(InvalidArgumentError, match=r"'fa9'; it takes one of .*reference"):
+    with pytest.raises(InvalidArgumentError, match=r"one of .*reference.*; got 'fa9'"):
         get_backend("fa9", pool)
 
 

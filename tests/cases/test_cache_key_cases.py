@@ -204,7 +204,7 @@ def test_B28_a_hit_is_capped_where_outputs_are_wanted(new_cache):
 
 
 def test_B28_the_boundary_has_no_value_unless_the_token_before_is_computed(new_cache):
-    """Position 2's log-prob comes out of position 1: whoever wants it caps one earlier."""
+    """Position 2's log-prob comes out of position 1: to get it, cap one token earlier."""
     cache = new_cache(32)
     store(cache, list(range(1, 9)))
     request = admit(cache, list(range(1, 9)), max_cached=1)

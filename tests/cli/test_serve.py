@@ -76,7 +76,7 @@ def test_a_line_that_is_no_text_is_told_and_the_others_are_answered(
     done = run("serve", *where, "--once", "--max-new-tokens", "4", "--json")
     assert done.exit_code == 1, done.stderr
     assert [answer["prompt"] for answer in answers_in(done)] == ["first", "last"]
-    assert "radixkv: line 2 is no" in done.stderr
+    assert "radixkv: line 2 must be" in done.stderr
 
 
 def test_answers_for_people(serve):
@@ -96,7 +96,7 @@ def test_what_cannot_be_answered_is_told_and_the_rest_goes_on(serve):
     assert done.exit_code == 1
     assert sorted(each["prompt"] for each in answers_in(done)) == ["last", "short"]
     _, bad_line, too_long = done.stderr.splitlines()
-    assert bad_line.startswith("radixkv: line 2 is no JSON object")
+    assert bad_line.startswith("radixkv: line 2 must be a JSON object")
     assert too_long.startswith("radixkv: prompt 2: the prompt has 100 tokens")
 
 
@@ -107,7 +107,7 @@ def test_no_prompts(serve):
 
 def test_prompts_are_lines_of_text_or_of_json():
     lines = ["a b \n", "\n", '{"prompt": "c\\nd", "id": 3}\n', '{"prompt": 5}\n', "{x\n", '["e"]\n']
-    shown = [str(each).split(" is ")[0] for each in parse(io.StringIO("".join(lines)))]
+    shown = [str(each).split(" must ")[0] for each in parse(io.StringIO("".join(lines)))]
     assert shown == ["a b", "c\nd", "line 4", "line 5", '["e"]']
 
 
@@ -119,7 +119,9 @@ def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tm
     assert done.exit_code == 1
     assert sorted(each["prompt"] for each in answers_in(done)) == ["first", "last"]
     _, *complaints = done.stderr.splitlines()
-    assert complaints == [f"radixkv: line {at} is no UTF-8 text" for at in (2, 3)]
+    assert complaints == [
+        f"radixkv: line {at} must be UTF-8 text; got other bytes" for at in (2, 3)
+    ]
 
 
 WRONG = {

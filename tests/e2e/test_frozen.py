@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from radixkv import PrefixCache, errors
-from radixkv.service import CacheServer, Client, Insert
+from radixkv.service import CacheServer, Client, InsertCall
 from tests.e2e.fleet import PROCESSES, wait_until
 
 NUM_SLOTS, TTL_S, GRACE_S = 64, 1.0, 0.8
@@ -57,7 +57,7 @@ def engine(address: str, name: str, told: Any, work: Any, pool: str) -> None:
     client = Client(address, timeout_s=30)
     lease = client.lease(TTL_S, "frozen", pool)
     slots = lease.allocate(4).slots
-    lease.insert(Insert([1, 2, 3, 4], slots))
+    lease.insert(InsertCall([1, 2, 3, 4], slots))
     lease.pin([1, 2, 3, 4], leave_last_token=False)
     own = lease.allocate(20).slots
     told.put(own.tolist())

@@ -1,13 +1,11 @@
 """`radixkv serve` without a model: a cache for engines in other processes, as operators run it."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
 import threading
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -15,53 +13,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import errors
-from radixkv.service import Client, Insert
+from radixkv.service import Client, InsertCall
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
-class Alone:
-    """A `radixkv serve` process."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "radixkv", "serve", *arguments]
-        if "--listen" not in arguments:
-            command += ["--listen", "127.0.0.1:0"]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self.address = self.said("listening")
-
-    def said(self, what: str) -> str:
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        found = re.fullmatch(
-            rf"radixkv: {what} on (\S+?)(, .* slots for engines elsewhere)?\n", line
-        )
-        assert found, line + self.process.stderr.read()
-        return found[1]
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Exit code and what else was said."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        assert out == ""
-        return self.process.returncode, err
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Alone]]:
-    started = []
-
-    def start(*arguments: str) -> Alone:
-        started.append(Alone(*arguments))
-        return started[-1]
-
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.communicate()
 
 
 SIGNAL_IN_ANOTHER_THREAD = """
@@ -84,7 +38,7 @@ def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
 
 def fill(client: Client, tokens: list[int]):
     lease = client.lease(60, pool_id="p")
-    lease.insert(Insert(tokens, lease.allocate(len(tokens)).slots))
+    lease.insert(InsertCall(tokens, lease.allocate(len(tokens)).slots))
     return lease
 
 

@@ -12,7 +12,7 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 from tests.attention.batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
-FEATURES = [{"sm_scale": 0.3}, {"softcap": 2.0}, {"window": 4}, {"window": 64}]
+FEATURES = [{"scale": 0.3}, {"softcap": 2.0}, {"window": 4}, {"window": 64}]
 
 
 def batch_of(paths, heads=(8, 2), dim=16, **how):
@@ -80,12 +80,12 @@ def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
 @pytest.mark.parametrize(
     ("features", "error"),
     [
-        ({"window": 0}, "window is 0"),
-        ({"window": -3}, "window is -3"),
-        ({"window": 2.5}, "window is 2.5"),
-        ({"softcap": -2.0}, "softcap is -2.0"),
-        ({"softcap": float("nan")}, "softcap is nan"),
-        ({"sinks": torch.zeros(4)}, r"sinks has shape \(4,\); these queries take \(8,\)"),
+        ({"window": 0}, "window"),
+        ({"window": -3}, "window.* -3"),
+        ({"window": 2.5}, "window.*2.5"),
+        ({"softcap": -2.0}, "softcap must .*; got -2.0"),
+        ({"softcap": float("nan")}, "softcap must .*; got nan"),
+        ({"sinks": torch.zeros(4)}, r"sinks must have shape \(8,\).*; got \(4,\)"),
     ],
 )
 def test_features_that_no_model_has_are_refused(device, name, features, error):
@@ -99,9 +99,9 @@ def test_features_that_no_model_has_are_refused(device, name, features, error):
 @pytest.mark.parametrize(
     ("dtype", "scale", "error"),
     [
-        (torch.float32, 2.0, "a pool of torch.float32 takes none"),
-        (torch.float8_e4m3fn, 0.0, "k_scale is 0.0; it takes a positive number"),
-        (torch.float8_e4m3fn, float("nan"), "k_scale is nan"),
+        (torch.float32, 2.0, "must be 1 over a pool of torch.float32.*; got 2.0"),
+        (torch.float8_e4m3fn, 0.0, "k_scale must be a positive number; got 0.0"),
+        (torch.float8_e4m3fn, float("nan"), "k_scale must be a positive number; got nan"),
     ],
 )
 def test_scales_that_no_pool_takes_are_refused(device, name, dtype, scale, error):
@@ -123,7 +123,7 @@ def test_queries_of_other_heads_than_a_tree_was_planned_for(device, planned):
 @pytest.mark.parametrize("q_heads", [0, -2, 1, 3])
 def test_heads_that_no_query_can_have_are_refused(device, q_heads):
     batch = batch_of(TREES["two levels"], (8, 2), device=device)
-    with pytest.raises(InvalidArgumentError, match=f"q_heads is {q_heads}"):
+    with pytest.raises(InvalidArgumentError, match=f"q_heads.*{q_heads}"):
         get_backend("tree", batch.pool, q_heads=q_heads)
 
 
@@ -147,7 +147,7 @@ def test_a_tree_under_more_heads_of_a_kv_head_than_a_tile_has_rows(device):
     assert difference(batch.run(backend), batch.expected()) < 1e-5
 
 
-@pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"sm_scale": 0.1}])
+@pytest.mark.parametrize("features", [{"softcap": 2.0}, {"window": 9}, {"scale": 0.1}])
 def test_a_tree_with_features_of_models(device, features):
     batch = batch_of(TREES["two levels"], device=device)
     backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
@@ -179,11 +179,11 @@ def test_rows_that_grow_are_followed_from_step_to_step(device, name):
 @pytest.mark.parametrize(
     ("page_size", "row", "error"),
     [
-        (1, [4, 5, 99], "slot 99; this pool's slots are 1 to 16"),
-        (4, [4, 5, 99], "slot 99; this pool's slots are 4 to 19"),
-        (4, [4, 5, 6, -1], "slot -1; this pool's slots are 4 to 19"),
-        (1, [1.5, 2.5], "dtype float64 in 1 dimensions; they take int32 in one"),
-        (4, [[4, 5], [6, 7]], "in 2 dimensions"),
+        (1, [4, 5, 99], "slots 1 to 16 of this pool; got 99"),
+        (4, [4, 5, 99], "slots 4 to 19 of this pool; got 99"),
+        (4, [4, 5, 6, -1], "slots 4 to 19 of this pool; got -1"),
+        (1, [1.5, 2.5], "int32 arrays of one dimension; got float64 in 1"),
+        (4, [[4, 5], [6, 7]], "of one dimension; got .* in 2"),
     ],
 )
 def test_rows_that_no_pool_has_are_refused(device, name, page_size, row, error):
@@ -227,5 +227,5 @@ def test_a_tree_is_taken_where_it_pays(device):
     assert found.tree_us < found.flat_us
     assert str(found).startswith("tree by triton: it is estimated to be faster (tree ")
     assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
-    assert chosen(device, decode([300, 200, 9])).reason == "nothing is shared that is worth it"
+    assert chosen(device, decode([300, 200, 9])).reason == "no shared run is long enough"
     assert chosen(device, RAGGED).reason == "requests have more than one new token"

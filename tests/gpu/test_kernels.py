@@ -6,7 +6,7 @@ import torch
 
 pytest.importorskip("triton")
 
-from radixkv.kernels.gpu.attend import merge
+from radixkv.kernels.gpu.attend import merge_states
 from radixkv.kernels.gpu.store import copy_slots, write_kv, write_rows
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn]
@@ -81,7 +81,7 @@ def test_merge_joins_what_a_softmax_over_all_would_give(device, with_sinks):
     lse[3] = float("-inf")  # a part that saw nothing
     sinks = torch.randn(2, device=device) if with_sinks else None
     out = torch.full((4, 2, 24), float("nan"), device=device)
-    merge(parts, lse, starts, out, sinks)
+    merge_states(parts, lse, starts, out, sinks)
     for token, (start, end) in enumerate([(0, 1), (1, 12), (12, 12), (12, 14)]):
         weights = torch.exp2(lse[start:end])
         total = weights.sum(0) + (0 if sinks is None else sinks.exp())

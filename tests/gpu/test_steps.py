@@ -37,9 +37,9 @@ def test_padding_sees_slot_0_and_not_what_was_there_before(device, name):
     batch = batch_of(TREE, device)
     backend = backend_of(name, batch.pool)
     backend.plan(batch.asked)
-    assert backend.step.table[:8, 0].all()
+    assert backend.step.page_table[:8, 0].all()
     backend.plan(AttentionBatch(batch.rows[:5], [1] * 5), pad_to=8)
-    assert not backend.step.table[5:8, 0].any()
+    assert not backend.step.page_table[5:8, 0].any()
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -311,7 +311,7 @@ class Watched:
         generator._paged.backend.plan = self.plan
 
     def plan(self, batch, **how):
-        self.said.append(f"plan {sum(map(len, batch.rows))}")
+        self.said.append(f"plan {sum(map(len, batch.kv_indices))}")
         self._plan(batch, **how)
 
     def drew(self, generation, token):
@@ -358,27 +358,29 @@ def test_what_is_reserved_ahead_goes_to_others_when_there_is_no_more(tiny_llama,
     assert [each.tokens for each in generations] == [alone(prompt, 7) for prompt in prompts]
 
 
-def test_no_two_generations_ever_have_rows_of_one_name(tiny_llama):
-    """One that is gone leaves its address to the next, and a device believes names."""
+def test_no_two_generations_ever_have_rows_of_one_version(tiny_llama):
+    """One that ended leaves its address to the next, and a device relies on versions."""
     generator = Generator(tiny_llama, num_slots=100, reuse=False)
     names = []
     for _ in range(20):
         generation = generator.submit(SYSTEM, 3)
         generator.step()
-        names.append(generation.request.row_name)
+        names.append(generation.request.row_version)
         generator.run()
         del generation
     assert len(set(names)) == 20
 
 
 def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_llama, alone):
-    """A device that believed the old name would go on with slots that are others' now."""
+    """A device that relied on the old version would read slots that others have now."""
     generator = Generator(tiny_llama, num_slots=100)
     planned = []
     plan = generator._paged.backend.plan
 
     def noted(batch):
-        planned.append(dict(zip(batch.names, [row.tolist() for row in batch.rows], strict=True)))
+        planned.append(
+            dict(zip(batch.row_versions, [row.tolist() for row in batch.kv_indices], strict=True))
+        )
         plan(batch)
 
     generator._paged.backend.plan = noted
@@ -395,10 +397,10 @@ def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_
 
 def test_what_never_fits_is_refused_at_once(tiny_llama):
     generator = Generator(tiny_llama, num_slots=32)
-    with pytest.raises(PromptTooLongError, match="33 tokens; pool, row and model take 32"):
+    with pytest.raises(PromptTooLongError, match=r"at most 32 tokens, .*; got 33"):
         generator.submit([1] * 33)
     roomy = Generator(tiny_llama, num_slots=300)
-    with pytest.raises(PromptTooLongError, match="257 tokens; pool, row and model take 256"):
+    with pytest.raises(PromptTooLongError, match=r"at most 256 tokens, .*; got 257"):
         roomy.submit([1] * 257)
     assert_nothing_is_held(generator)
 
@@ -417,10 +419,10 @@ def test_a_generation_ends_where_the_pool_ends(tiny_llama, alone):
 @pytest.mark.parametrize(
     ("prompt", "options", "error", "named"),
     [
-        ([], {}, InvalidTokensError, "prompt_ids is empty"),
-        ([1, 97], {}, InvalidTokensError, r"prompt_ids\[1\] is 97; this model takes 0 to 96"),
-        ([1, -1], {}, InvalidTokensError, "is -1"),
-        ([1], {"max_new_tokens": 0}, InvalidArgumentError, "max_new_tokens is 0"),
+        ([], {}, InvalidTokensError, "prompt_ids must have at least one"),
+        ([1, 97], {}, InvalidTokensError, r"prompt_ids must be 0 to 96 .*; got 97 at 1"),
+        ([1, -1], {}, InvalidTokensError, "-1"),
+        ([1], {"max_new_tokens": 0}, InvalidArgumentError, "max_new_tokens.* 0"),
     ],
 )
 def test_bad_arguments_are_refused_by_name(tiny_llama, prompt, options, error, named):
@@ -446,7 +448,7 @@ def test_a_generator_checks_its_options(tiny_llama, options):
 
 
 def test_a_generator_takes_a_cache_or_makes_one_but_not_both(tiny_llama):
-    with pytest.raises(InvalidArgumentError, match="num_slots or cache, one of the two"):
+    with pytest.raises(InvalidArgumentError, match="exactly one of num_slots and cache"):
         Generator(tiny_llama, num_slots=8, cache=PrefixCache(8))
 
 
@@ -707,13 +709,13 @@ def test_a_cache_brings_its_own_pool_or_gets_one(tiny_llama):
 def test_a_pool_of_another_dtype_than_is_asked_for_is_refused(tiny_llama):
     cache = PrefixCache(32, kv=pool_for(tiny_llama, 32))
     assert Generator(tiny_llama, cache=cache, kv_dtype="float32").pool is cache.kv
-    with pytest.raises(InvalidArgumentError, match=r"kv_dtype is float16; .* of torch\.float32"):
+    with pytest.raises(InvalidArgumentError, match=r"must be torch\.float32.*; got float16"):
         Generator(tiny_llama, cache=cache, kv_dtype="float16")
 
 
 def test_a_pool_of_another_size_than_the_cache_is_refused(tiny_llama):
     pool = pool_for(tiny_llama, 8)
-    with pytest.raises(InvalidArgumentError, match="64 slots in pages of 1, its KV pool 8"):
+    with pytest.raises(InvalidArgumentError, match="64 slots in pages of 1; got 8"):
         Generator(tiny_llama, cache=PrefixCache(64, kv=pool))
     bare = PrefixCache(32)
     assert Generator(tiny_llama, cache=bare).pool is bare.kv

@@ -39,17 +39,17 @@ SERVED = {
     "gpt2": {"num_key_value_heads": None},
 }
 REFUSED = {
-    "mistral": ({"sliding_window": 8}, "masks otherwise than causally"),
-    "gemma2": ({"head_dim": 8}, "masks otherwise than causally"),
-    "gpt_oss": ({"head_dim": 8}, "masks otherwise than causally"),
+    "mistral": ({"sliding_window": 8}, "mask must be fully causal"),
+    "gemma2": ({"head_dim": 8}, "mask must be fully causal"),
+    "gpt_oss": ({"head_dim": 8}, "mask must be fully causal"),
     "qwen3_next": ({"head_dim": 8}, "does not run over a KV pool"),
     "diffllama": ({}, r"in layers \[0, 0, 1, 1, 2, 2\]"),
-    "biogpt": ({"num_key_value_heads": None}, "attention_mask is given"),
-    "deepseek_v3": ({}, "k has shape"),
+    "biogpt": ({"num_key_value_heads": None}, "attention_mask must be None"),
+    "deepseek_v3": ({}, "k must have shape"),
     "bloom": ({"num_key_value_heads": None}, "AttentionInterface in layers"),
     "llama": (
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
-        "rotary embedding depends on the length",
+        "rotary embedding must not depend on the length",
     ),
 }
 
@@ -120,12 +120,12 @@ def test_a_model_that_would_come_out_wrong_is_refused(kind):
 @pytest.mark.parametrize(
     ("name", "value"), [("softcap", 30.0), ("s_aux", torch.ones(4)), ("sliding_window", 8)]
 )
-def test_what_attention_is_asked_for_is_never_ignored(name, value):
+def test_a_feature_of_attention_is_never_ignored(name, value):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     paged.backend.plan(AttentionBatch([np.array([1], np.int32)], [1]))
     model.set_attn_implementation("radixkv")
-    with pytest.raises(InvalidArgumentError, match=f"asks for {name}"):
+    with pytest.raises(InvalidArgumentError, match=f"{name} must not be set"):
         model(
             torch.tensor([[1]]),
             position_ids=torch.tensor([[0]]),
@@ -143,20 +143,20 @@ def test_a_model_in_training_mode_is_refused():
 
 def test_a_model_without_a_head_is_refused():
     model = tiny_model("llama")
-    with pytest.raises(InvalidArgumentError, match="LlamaModel takes no logits_to_keep"):
+    with pytest.raises(InvalidArgumentError, match="takes logits_to_keep; got LlamaModel"):
         PagedModel(model.model, pool_for(model, 16))
 
 
 def test_attention_that_looks_ahead_is_refused():
     model = tiny_model("llama")
     model.model.layers[1].self_attn.is_causal = False
-    with pytest.raises(InvalidArgumentError, match="attention is not causal"):
+    with pytest.raises(InvalidArgumentError, match="attention must be causal"):
         PagedModel(model, pool_for(model, 16))
 
 
 def test_a_pool_of_another_shape_is_refused():
     model = tiny_model("llama")
-    with pytest.raises(InvalidArgumentError, match=r"k has shape \(1, 2, 8\)"):
+    with pytest.raises(InvalidArgumentError, match=r"k must have shape .* got \(1, 2, 8\)"):
         PagedModel(model, pool_for(tiny_model("llama", num_key_value_heads=4), 16))
     with pytest.raises(InvalidArgumentError, match=r"layers \(4 here\)"):
         PagedModel(model, pool_for(tiny_model("llama", num_hidden_layers=4), 16))
@@ -167,11 +167,11 @@ def test_a_call_without_a_plan_or_with_a_mask_says_so():
     paged = PagedModel(model, pool_for(model, 16))
     model.set_attn_implementation("radixkv")
     tokens = torch.tensor([[1, 2]])
-    with pytest.raises(InvalidArgumentError, match="lacks radix=backend"):
+    with pytest.raises(InvalidArgumentError, match="called with radix=backend"):
         model(tokens)
-    with pytest.raises(InvalidArgumentError, match="attention_mask is given"):
+    with pytest.raises(InvalidArgumentError, match="attention_mask must be None"):
         model(tokens, attention_mask=torch.tensor([[0, 1]]), radix=paged.backend)
-    with pytest.raises(InvalidArgumentError, match="called with 2 rows"):
+    with pytest.raises(InvalidArgumentError, match="must be one row; got 2"):
         model(tokens.expand(2, 2), use_cache=False, radix=paged.backend)
 
 

@@ -116,7 +116,7 @@ def test_the_port_ends_with_the_server(cache):
 @pytest.mark.parametrize("where", ["127.0.0.1", "127.0.0.1:x", "127.0.0.1:70000", "192.0.2.1:80"])
 def test_where_no_figures_can_be_told(cache, where):
     with (
-        pytest.raises(errors.ListenError, match="cannot tell metrics"),
+        pytest.raises(errors.ListenError, match="cannot serve metrics"),
         CacheServer(cache, "127.0.0.1:0", metrics=where),
     ):
         pass

@@ -20,7 +20,7 @@ SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
 
 
-class SlowToForget(PrefixCache):
+class SlowToForget(PrefixCache):  # type: ignore[misc]
     """A cache that waits, as it is reset, until it is let go."""
 
     def __init__(self, num_slots: int) -> None:

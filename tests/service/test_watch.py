@@ -182,7 +182,7 @@ def test_it_resumes_where_it_was(cache, address):
 
 def test_it_takes_a_snapshot_where_history_is_gone(address):
     cache = PrefixCache(64)
-    cache.events = EventLog(max_bytes=600)
+    cache.transactions.events = EventLog(max_bytes=600)
     hold(cache, [1])
     with CacheServer(cache, address) as server:
         where, client = server.address, connect(server.address)

@@ -7,10 +7,11 @@ what it makes of that is `ReuseModel`'s, which has tests of its own. Keys are to
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from radixkv.tree.reuse_model import KINDS, ReuseModel
+from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
 
 Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
 
@@ -46,6 +47,7 @@ FIRST_OUT: dict[str, Callable[[OracleNode], Any]] = {
     "lfu": lambda node: (node.hits, node.used),
     "slru": lambda node: (node.hits >= 2, node.used),
     "priority": lambda node: (node.priority, node.used),
+    "hits_per_token": lambda node: (Fraction(node.hits + 1, len(node.slots)), node.used),
     "adaptive": lambda node: (node.turn, node.used),  # within a kind, from both ends
 }
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.errors import InvalidNamespaceError, InvalidTokensError
 from radixkv.memory import new_allocator
 from tests.support.caches import store
@@ -192,7 +192,7 @@ def test_other_threads_do_not_run_in_a_single_call(long_tree):
 def test_who_changes_the_tree_waits_until_a_batch_is_answered(long_tree):
     """Evicted meanwhile, the slots would be of nothing and the handle of a node that is gone."""
     errors: list[BaseException] = []
-    ledger = SlotLedger(new_allocator(1, core="native"))
+    ledger = new_ledger(new_allocator(1, core="native"))
     row = np.zeros(len(LONG), np.int32)
 
     def churn():

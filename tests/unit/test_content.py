@@ -291,7 +291,9 @@ def test_bad_content_is_refused_and_changes_nothing(tree, store, content):
 
 
 def test_the_first_bad_span_is_named(tree):
-    with pytest.raises(InvalidContentError, match=r"^content\[1\] covers 1 to 10") as caught:
+    with pytest.raises(
+        InvalidContentError, match=r"^content\[1\] must lie .* got 1 to 10"
+    ) as caught:
         tree.match_prefix(PICTURE, content=[(0, 1, CAT), (1, 9, CAT), (7, 7, CAT)])
     assert caught.value.details["index"] == 1
 

@@ -21,23 +21,6 @@ ALLOWED = {
         "transformers has no public name for the attention that a configuration chooses"
     ),
 }
-# What reaches in today, to go.
-TO_GO = {
-    *(("radixkv/cache/integrity.py", name) for name in ("_ledger", "_live", "_private_slots")),
-    *(
-        ("radixkv/cache/loans.py", name)
-        for name in ("_check_not_copying", "_keep_bound", "_ledger", "_take", "_to_admit")
-    ),
-    ("radixkv/cache/prefix_cache.py", "_pool"),
-    ("radixkv/service/client/lease.py", "_open_keep_alive"),
-    ("radixkv/service/client/methods.py", "_use"),
-    *(
-        ("radixkv/tree/integrity.py", name)
-        for name in ("_content", "_history", "_leaves", "_locked", "_order_of", "_page")
-    ),
-    *(("radixkv/tree/integrity.py", name) for name in ("_resolve", "_walk_nodes")),
-    *(("radixkv/tree/python_tree.py", name) for name in ("_epoch", "_locks", "_node", "_tree")),
-}
 
 
 def is_private(name):
@@ -65,7 +48,7 @@ def test_private_names_are_used_by_their_owner_alone():
         for name in reached_into(path, source)
         if name not in PUBLIC | EXTENSIONS
     }
-    assert found == ALLOWED.keys() | TO_GO
+    assert found == ALLOWED.keys()
 
 
 @pytest.mark.parametrize(

@@ -2,8 +2,8 @@
 
 import pytest
 
+from radixkv.tree.policies.reuse_model import AGES, KINDS, ReuseModel, age_group
 from radixkv.tree.prefix_hash import STRIDE, extend_hash, shorten_hash
-from radixkv.tree.reuse_model import AGES, KINDS, ReuseModel, age_group
 from radixkv.tree.tokens import as_token_ids
 
 

@@ -5,7 +5,7 @@ from types import TracebackType
 from typing import Self
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Cleared, Run, runs_of
+from radixkv.cache.events import Cleared, StoredRun, runs_of
 from radixkv.errors import HistoryLostError
 from radixkv.integrations.events.blocks import BlockTranslator
 from radixkv.integrations.events.names import BlockNames
@@ -90,5 +90,5 @@ class CacheEvents:
         self.close()
 
 
-def _stored(number: int, run: Run) -> Stored:
+def _stored(number: int, run: StoredRun) -> Stored:
     return Stored(number, run.parent_run, run.parent_offset, run.codes, run.namespace)

@@ -98,7 +98,7 @@ class BlockEvents:
         if self._keys.is_eagle:
             first = first_token(space) if before is None else before
             ids = np.concatenate([np.array([first]), ids])
-            extra_key = extra_key.partition(" ")[2] or None
+            extra_key = (extra_key or "").partition(" ")[2] or None
         return RadixKey(
             array("q", ids.tobytes()),
             _joined(extra_key, space),

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import wraps
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+import numpy as np
 import torch
 from sglang.srt.mem_cache.base_prefix_cache import (
     BasePrefixCache,
@@ -32,10 +33,10 @@ from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
 from radixkv.integrations.sglang.numbers import slot_numbers
 from radixkv.integrations.sglang.order import depth_first
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
-from radixkv.tree.node import concat
 from radixkv.tree.radix_tree import Change
+from radixkv.tree.show import format_tree
 from radixkv.tree.tokens import EMPTY, Int32Array
 
 P = ParamSpec("P")
@@ -86,7 +87,7 @@ class Place:
         while place.above is not None:
             place = place.above
             parts.append(place.numbers)
-        return concat(parts[::-1]) if len(parts) > 1 else self.numbers
+        return np.concatenate(parts[::-1]) if len(parts) > 1 else self.numbers
 
 
 class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
@@ -208,7 +209,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             self._numbers.give_back(own[:there])
             self.token_to_kv_pool_allocator.free_segment(duplicates, start_pos=known)
         self._numbers.bind(own, row, there)
-        numbers = concat([stored.slots, own[there:]]) if there else own.copy()
+        numbers = np.concatenate([stored.slots, own[there:]]) if there else own.copy()
         place = Place(stored.handle, numbers, held)
         lock = self.lock(place)
         self.unlock(req.lock)
@@ -283,7 +284,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     @_locked
     def pretty_print(self) -> None:
         """The tree on stdout."""
-        print(self.tree.format())
+        print(format_tree(self.tree))
 
     # ---- within ----
 

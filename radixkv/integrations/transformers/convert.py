@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-# Part of the folder's name: what is converted otherwise than before gets a folder of its own.
+# Part of the folder's name: another way to convert gets a folder of its own.
 FORMAT = 2
 
 log = logging.getLogger(__name__)
@@ -29,7 +29,7 @@ def convert_gguf(path: Path) -> Path:
 
     Converted on the first call (some 20 s for 135 million parameters), found by the file's content
     afterwards. Safe when several processes do it at once: each makes its own folder, the first to
-    be done names it, and no one sees half of one.
+    finish renames it, and none sees half of one.
     """
     root = cache_folder()
     with path.open("rb") as file:
@@ -49,7 +49,7 @@ def _convert_into(path: Path, folder: Path) -> None:
         _convert_tokenizer(path, unfinished)
         unfinished.rename(folder)
     except OSError:
-        # Another process was first: its folder is in the way of the rename, and as good.
+        # Another process was first: its folder prevents the rename, and serves as well.
         if not folder.is_dir():
             raise
     finally:

@@ -1,4 +1,4 @@
-"""One prompt and what comes of it."""
+"""One prompt and what is generated from it."""
 
 import time
 from collections.abc import Callable
@@ -21,7 +21,7 @@ class GenerationNumbers:
     """Tokens and seconds of one generation.
 
     cached_tokens: of the prompt, found at the first admission.
-    computed_tokens: run through the model before a next token could be drawn; together with
+    computed_tokens: run through the model before a next token could be sampled; together with
     cached_tokens this is the prompt, and more only where a retraction had it computed again.
     resumed_tokens: found again after retractions.
     """
@@ -35,7 +35,7 @@ class GenerationNumbers:
 
 
 class Owner(Protocol):
-    """Who runs a generation."""
+    """What runs a generation."""
 
     def cancel(self, generation: "Generation") -> None: ...
 
@@ -43,7 +43,7 @@ class Owner(Protocol):
 class Generation:
     """The handle that `Generator.submit` gives.
 
-    tokens: generated so far. logits: what each was drawn from, (vocabulary,) float32, if kept.
+    tokens: generated so far. logits: what each was sampled from, (vocabulary,) float32, if kept.
     finish_reason: None while it waits or runs. error: why it failed.
     """
 
@@ -87,7 +87,7 @@ class Generation:
 
     @property
     def is_prefilling(self) -> bool:
-        """Whether it runs and its next token cannot be drawn before more is computed."""
+        """Whether it runs and its next token cannot be sampled before more is computed."""
         return self.is_running and self.computed < self.prefill_end
 
     @property
@@ -96,7 +96,7 @@ class Generation:
         return np.concatenate([self.prompt, np.array(self.tokens, np.int32)])
 
     def cancel(self) -> None:
-        """Stop after the step in progress and give all back. Idempotent, from any thread."""
+        """Stop after the step in progress and free what it holds. Idempotent, from any thread."""
         self._owner.cancel(self)
 
     def start(self, request: Request) -> None:
@@ -107,7 +107,7 @@ class Generation:
         self.numbers.resumed_tokens = request.numbers.resumed_tokens
 
     def append(self, token: int, logits: Tensor) -> None:
-        """The next token and what it was drawn from; may finish the generation."""
+        """The next token and what it was sampled from; may finish the generation."""
         if not self.tokens:
             self.numbers.time_to_first_token_s = time.perf_counter() - self._submitted_at
         self.tokens.append(token)

@@ -56,7 +56,7 @@ class Generator:
         graphs: bool = True,
     ) -> None:
         if (num_slots is None) == (cache is None):
-            raise InvalidArgumentError("a Generator takes num_slots or cache, one of the two")
+            raise InvalidArgumentError("exactly one of num_slots and cache must be given")
         at_least(1, max_batch=max_batch)
         if chunk_size is not None:
             at_least(1, chunk_size=chunk_size)
@@ -83,8 +83,8 @@ class Generator:
 
     @property
     def attention(self) -> AttentionBackend:
-        """The backend; "tree" says by `explain()` what it chose, and why: for the step that was
-        planned last, which may be the next."""
+        """The backend. On a device its `explain()` says what was chosen and why for the step that
+        was planned last, which may be the next."""
         return self._paged.backend
 
     @property
@@ -149,10 +149,10 @@ class Generator:
                 if step is None:
                     return False
                 logits, tokens = self._compute(step)
-                drawn = list(zip(step.drawing, tokens, strict=True))
+                sampled = list(zip(step.sampling, tokens, strict=True))
                 self._schedule.computed(step)
-                self._append(drawn, logits)
-            self._tell(drawn)
+                self._append(sampled, logits)
+            self._call_back(sampled)
             return True
 
     def cancel(self, generation: Generation) -> None:
@@ -176,30 +176,30 @@ class Generator:
                 self.cancel(self._to_cancel.pop())
 
     def _compute(self, step: Step) -> tuple[Tensor, list[int]]:
-        """Logits that tokens are drawn from, and the tokens."""
+        """Logits that tokens are sampled from, and the tokens."""
         try:
-            logits = self._paged.logits(step.token_ids, step.batch, step.drawn_from)
+            logits = self._paged.logits(step.token_ids, step.batch, step.logits_indices)
             tokens = _on_their_way(logits.argmax(-1))
-            # A GPU works behind the host's back: meanwhile the next step is planned.
+            # A GPU works while the host goes on: meanwhile the next step is planned.
             following = self._schedule.batch_after(step)
             if following is not None:
                 self._paged.plan(following)
-            # Here is where errors of a GPU show.
+            # Errors of a GPU show here.
             return logits, tokens()
         except BaseException as error:
             for each in step.work:
                 self._fail(each.generation, error)
             raise
 
-    def _append(self, drawn: list[tuple[Generation, int]], logits: Tensor) -> None:
-        for (generation, token), row in zip(drawn, logits, strict=True):
+    def _append(self, sampled: list[tuple[Generation, int]], logits: Tensor) -> None:
+        for (generation, token), row in zip(sampled, logits, strict=True):
             generation.append(token, row)
             if generation.is_done:
                 self._schedule.remove(generation)
 
-    def _tell(self, drawn: list[tuple[Generation, int]]) -> None:
+    def _call_back(self, sampled: list[tuple[Generation, int]]) -> None:
         errors: list[Exception] = []
-        for generation, token in drawn:
+        for generation, token in sampled:
             if generation.on_token is None or generation.finish_reason == "cancelled":
                 continue
             try:
@@ -216,24 +216,26 @@ class Generator:
             self._end(generation, "failed")
 
     def _end(self, generation: Generation, reason: FinishReason) -> None:
-        # One that waits stays in line and is passed over when its turn comes.
+        # One that waits stays in line and is passed over when it would start.
         generation.finish_reason = reason
         if generation.is_running:
             self._schedule.remove(generation)
 
     def _checked(self, prompt: NDArray[np.int32]) -> NDArray[np.int32]:
         if not len(prompt):
-            raise InvalidTokensError("prompt_ids is empty; a prompt has at least one token")
+            raise InvalidTokensError("prompt_ids must have at least one token; got none")
         at = int(prompt.argmax())
         if prompt[at] >= self._vocab_size:
             raise InvalidTokensError(
-                f"prompt_ids[{at}] is {prompt[at]}; this model takes 0 to {self._vocab_size - 1}",
+                f"prompt_ids must be 0 to {self._vocab_size - 1} for this model; "
+                f"got {prompt[at]} at {at}",
                 index=at,
                 value=int(prompt[at]),
             )
         if len(prompt) > self._max_length:
             raise PromptTooLongError(
-                f"the prompt has {len(prompt)} tokens; pool, row and model take {self._max_length}",
+                f"the prompt must have at most {self._max_length} tokens, by pool, row and model; "
+                f"got {len(prompt)}",
                 length=len(prompt),
                 most=self._max_length,
             )
@@ -264,7 +266,8 @@ def _pool_of(
         _check_same_shape(cache, cache.kv)
         if dtype is not None and as_kv_dtype(dtype) != cache.kv.dtype:
             raise InvalidArgumentError(
-                f"kv_dtype is {dtype}; the cache has a KV pool of {cache.kv.dtype} already",
+                f"kv_dtype must be {cache.kv.dtype}, of the KV pool that the cache has already; "
+                f"got {dtype}",
                 kv_dtype=str(dtype),
             )
         return cache.kv
@@ -277,8 +280,8 @@ def _check_same_shape(cache: PrefixCache, pool: MHATokenToKVPool) -> None:
     of_cache, of_pool = (cache.num_slots, cache.page_size), (pool.num_slots, pool.page_size)
     if of_cache != of_pool:
         raise InvalidArgumentError(
-            f"the cache has {of_cache[0]} slots in pages of {of_cache[1]}, "
-            f"its KV pool {of_pool[0]} in pages of {of_pool[1]}; they are made alike",
+            f"the KV pool must have the cache's {of_cache[0]} slots in pages of {of_cache[1]}; "
+            f"got {of_pool[0]} in pages of {of_pool[1]}",
             cache=of_cache,
             pool=of_pool,
         )

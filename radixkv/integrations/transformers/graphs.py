@@ -16,8 +16,8 @@ from radixkv.attention import AttentionBatch
 # Each holds what a step takes of memory.
 MAX_GRAPHS = 24
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
-# Whose turn it is to capture.
-_TURN = RLock()
+# One thread captures at a time.
+_CAPTURING = RLock()
 
 
 class Captured(NamedTuple):
@@ -35,7 +35,7 @@ class DecodeGraphs:
     """Graphs of a model's call after a plan of `backend`, captured when needed.
 
     Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
-    (see `DeviceAttention`), and has a memory pool of its own, so the order of capture is no matter.
+    (see `DeviceAttention`), and has a memory pool of its own, so they may be captured in any order.
     backend: a DeviceAttention. A graph's memory is what a step takes beside the model: at most
     MAX_GRAPHS of them are kept, those that were used last.
     """
@@ -51,7 +51,7 @@ class DecodeGraphs:
 
     def serves(self, batch: AttentionBatch) -> bool:
         """Whether it has one new token a request, for no more requests than graphs have."""
-        return batch.is_decode and len(batch.rows) <= self._sizes[-1]
+        return batch.is_decode and len(batch.kv_indices) <= self._sizes[-1]
 
     def plan(self, batch: AttentionBatch) -> None:
         """Plan `batch`, padded to the size of its graph."""
@@ -61,7 +61,7 @@ class DecodeGraphs:
         """Float32 logits (requests, vocabulary) of the planned batch; the next call overwrites
         them. call: always the same.
         """
-        n, size = len(batch.rows), self._size(batch)
+        n, size = len(batch.kv_indices), self._size(batch)
         self._send(token_ids, batch.positions)
         key = self._backend.graph_key
         captured = self._graphs.pop(key, None)
@@ -72,7 +72,7 @@ class DecodeGraphs:
         return captured.logits[:n]
 
     def _size(self, batch: AttentionBatch) -> int:
-        return next(size for size in self._sizes if size >= len(batch.rows))
+        return next(size for size in self._sizes if size >= len(batch.kv_indices))
 
     def _send(self, token_ids: NDArray[Any], positions: NDArray[Any]) -> None:
         staging = torch.zeros(self._inputs.shape, dtype=torch.int64, pin_memory=True)
@@ -98,9 +98,9 @@ def _captured_in(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
 
     A graph that a collection of garbage finds would be destroyed, which ends a capture as an error.
     Other threads may do as they like but wait for the whole device, which ends one too. A capture
-    begins with that, so those of several threads take turns.
+    begins with that, so threads capture one after another.
     """
-    with _TURN:
+    with _CAPTURING:
         collects = gc.isenabled()
         gc.disable()
         try:

@@ -54,7 +54,7 @@ def find_smollm2() -> Path:
 
     Raises BackendUnavailableError, which says how to install it.
     """
-    # Found and not imported: its code needs packages that are of no use here.
+    # Found and not imported: its code needs packages that are not needed here.
     spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
     files = [
         file
@@ -70,7 +70,7 @@ def find_smollm2() -> Path:
 
 @contextmanager
 def _reading(folder: Path) -> Iterator[None]:
-    """What is missing or damaged in `folder` in one sentence of ours."""
+    """Says in one sentence what is missing or damaged in `folder`."""
     try:
         yield
     except (OSError, ValueError, SafetensorError) as error:
@@ -89,6 +89,6 @@ def _folder(path: str | Path) -> Path:
     if path.is_file() and path.suffix == ".gguf":
         return convert_gguf(path)
     raise InvalidArgumentError(
-        f"model is {str(path)!r}; it takes a Hugging Face folder, a .gguf file or {SMOLLM2!r}",
+        f"model must be a Hugging Face folder, a .gguf file or {SMOLLM2!r}; got {str(path)!r}",
         path=str(path),
     )

@@ -22,7 +22,8 @@ from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreT
 from transformers.cache_utils import CacheLayerMixin
 from transformers.masking_utils import causal_mask_function
 
-from radixkv.attention import AttentionBackend, AttentionBatch, get_backend
+from radixkv.attention import AttentionBackend, AttentionBatch, ScoreOptions, get_backend
+from radixkv.attention.scores import PLAIN
 from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers.graphs import DecodeGraphs
 from radixkv.integrations.transformers.refusals import refuse_features, refuse_model
@@ -83,23 +84,22 @@ def paged_attention(
     """transformers' attention function: `query` over the pool. `key`, `value` are there already."""
     if radix is None:
         raise InvalidArgumentError(
-            "the model call lacks radix=backend, or the model does not hand it to its attention"
+            "the model must be called with radix=backend and pass it on to its attention; got None"
         )
     refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
     layer: Any = module.layer_idx
-    output = radix.run(_packed(query), layer, sm_scale=scaling)
+    output = radix.run(_packed(query), layer, ScoreOptions(scale=scaling))
     return output.unsqueeze(0), None
 
 
 def no_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **sizes: Any) -> None:
-    """transformers' mask function: the batch says it all where the model is plainly causal."""
+    """transformers' mask function: none, because the batch says all where a model is causal."""
     if mask_function is not causal_mask_function:
         raise InvalidArgumentError(
-            "this model masks otherwise than causally (sliding window, chunks or blocks); "
-            "radixkv serves full causal attention"
+            "the model's mask must be fully causal; got another (sliding window, chunks or blocks)"
         )
     if attention_mask is not None:
-        raise InvalidArgumentError("attention_mask is given; a packed batch takes none")
+        raise InvalidArgumentError("attention_mask must be None: a packed batch has no mask")
 
 
 AttentionInterface.register(ATTENTION, paged_attention)
@@ -207,7 +207,7 @@ class PagedModel:
         except RadixKVError:
             raise
         except ValueError as error:
-            # How models refuse a cache without their state-space or convolution states.
+            # So models refuse a cache without their state-space or convolution states.
             raise InvalidArgumentError(f"{name} does not run over a KV pool: {error}") from error
         if not trial.written == trial.ran == list(range(pool.num_layers)):
             raise InvalidArgumentError(
@@ -225,12 +225,15 @@ class _Trial(AttentionBackend):
         self.written: list[int] = []
         self.ran: list[int] = []
 
+    def plan(self, batch: AttentionBatch) -> None:
+        self.batch = batch
+
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         self.pool.check_rows(k, v, self._planned().num_tokens)
         self.written.append(layer)
 
-    def run(self, q: Tensor, layer: int, **features: Any) -> Tensor:
-        self._check_query(q)
+    def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
+        self._check_query(q, options, self._planned().num_tokens)
         self.ran.append(layer)
         return torch.zeros_like(q)
 
@@ -271,7 +274,5 @@ def _attention_of(model: PreTrainedModel) -> Iterator[None]:
 def _packed(states: Tensor) -> Tensor:
     """(1, heads, n, dim) as (n, heads, dim)."""
     if len(states) != 1:
-        raise InvalidArgumentError(
-            f"the model was called with {len(states)} rows; a packed batch is one row"
-        )
+        raise InvalidArgumentError(f"a packed batch must be one row; got {len(states)}")
     return states[0].transpose(0, 1)

@@ -1,4 +1,4 @@
-"""Who runs, who waits, and what the next step computes."""
+"""Which generations run, which wait, and what the next step computes."""
 
 from collections import deque
 from typing import NamedTuple
@@ -11,7 +11,7 @@ from radixkv.cache import PrefixCache
 from radixkv.cache.request import Request
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers.generation import Generation
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import DEFAULT, Namespace
 
 
@@ -27,8 +27,8 @@ class Work(NamedTuple):
         return self.request.token_ids[self.generation.computed : self.end]
 
     @property
-    def draws(self) -> bool:
-        """Whether the next token can be drawn after it."""
+    def samples(self) -> bool:
+        """Whether the next token can be sampled after it."""
         return self.end == self.request.length
 
     @property
@@ -36,7 +36,7 @@ class Work(NamedTuple):
         """Whether it is known to end with this step, or to go on otherwise than by a token."""
         generation = self.generation
         is_last = len(generation.tokens) + 1 == generation.max_new_tokens
-        return is_last or not self.draws or generation.is_prefilling
+        return is_last or not self.samples or generation.is_prefilling
 
 
 class Step(NamedTuple):
@@ -47,22 +47,22 @@ class Step(NamedTuple):
     batch: AttentionBatch
 
     @property
-    def drawing(self) -> list[Generation]:
-        """The generations whose next token is drawn."""
-        return [each.generation for each in self.work if each.draws]
+    def sampling(self) -> list[Generation]:
+        """The generations whose next token is sampled."""
+        return [each.generation for each in self.work if each.samples]
 
     @property
-    def drawn_from(self) -> NDArray[np.int64]:
-        """Where the tokens that they are drawn after are among the packed ones."""
-        return self.batch.last_tokens[[each.draws for each in self.work]]
+    def logits_indices(self) -> NDArray[np.int64]:
+        """Indices among the packed tokens of those after which the next tokens are sampled."""
+        return self.batch.last_tokens[[each.samples for each in self.work]]
 
 
 class Schedule:
     """First come, first served, as many at once as `max_batch` and the cache have room for.
 
-    Who waits is passed over while the beginning of its prompt is being computed for another.
+    A waiting generation is passed over while the beginning of its prompt is computed for another.
     When a token finds no slot, the youngest gives all of its own back and waits again, first in
-    line. So the oldest always goes on, and all come to their end.
+    line. So the oldest always goes on, and all finish.
     """
 
     def __init__(
@@ -82,8 +82,8 @@ class Schedule:
             return None
         rows = [request.slots[:end] for _, request, end in work]
         token_ids = [each.token_ids for each in work]
-        names = [each.request.row_name for each in work]
-        batch = AttentionBatch(rows, [len(ids) for ids in token_ids], names)
+        versions = [each.request.row_version for each in work]
+        batch = AttentionBatch(rows, [len(ids) for ids in token_ids], versions)
         if self._expected is not None and _is_same(batch, self._expected):
             batch = self._expected
         return Step(work, np.concatenate(token_ids), batch)
@@ -92,8 +92,8 @@ class Schedule:
         """What the next step computes if all go on as they do; `next_step` then gives just that.
 
         It takes no tokens to know, so it can be planned while `step` is still being computed. The
-        slots are reserved, which may evict for a step that never comes: some ends by its token.
-        None: it will be another, or there is no room, or somebody waits who may come in.
+        slots are reserved, which may evict for a step that never comes: a token may end one.
+        None: it will be another, or there is no room, or a waiting generation may come in.
         """
         if self.waiting and len(self.running) < self.max_batch:
             return None
@@ -102,7 +102,7 @@ class Schedule:
         if any(self.cache.reserve(each.request, 1) is None for each in step.work):
             return None
         rows = [request.table[: end + 1] for _, request, end in step.work]
-        self._expected = AttentionBatch(rows, step.batch.query_lens, step.batch.names)
+        self._expected = AttentionBatch(rows, step.batch.query_lens, step.batch.row_versions)
         return self._expected
 
     def computed(self, step: Step) -> None:
@@ -138,7 +138,7 @@ class Schedule:
         """Whether it gains by waiting for what one that runs is about to publish.
 
         It does if it would compute the same tokens meanwhile: a chunk of them or more, or most of
-        what it lacks.
+        the missing ones.
         """
         if not self.reuse:
             return False
@@ -202,9 +202,10 @@ class Schedule:
 
 
 def _is_same(batch: AttentionBatch, other: AttentionBatch) -> bool:
-    """Whether the names promise that they have the same rows."""
-    return batch.names == other.names and (
-        [*map(len, batch.rows)] == [*map(len, other.rows)] and batch.query_lens == other.query_lens
+    """Whether the row versions promise that they have the same rows."""
+    return batch.row_versions == other.row_versions and (
+        [*map(len, batch.kv_indices)] == [*map(len, other.kv_indices)]
+        and batch.query_lens == other.query_lens
     )
 
 

@@ -1,10 +1,10 @@
 """A lease as its holder has it: it renews itself, and is not used when it may have ended.
 
 The holder's clock runs from when the grant or renewal was sent, the server's from when it arrived,
-so the holder's ends first. It refuses `LEASE_MARGIN_S` before that, and the server keeps the slots
-from everyone for a grace after: a holder that was frozen wakes up, finds its time over, and writes
-over nobody, if it checks before each use of its slots. What is begun after a check must be done
-within the grace: a process that is frozen between a check and what it was for writes late.
+so the holder's ends first. The holder refuses `LEASE_MARGIN_S` before that, and the server reuses
+no slot for a grace after. A holder that was frozen thus finds its time over when it goes on, and
+overwrites no one's K/V if it checks before each use of its slots. What begins after a check must be
+done within the grace: a process that is frozen between a check and a write writes late.
 """
 
 import asyncio
@@ -101,18 +101,20 @@ class Lease:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
         self._term.check()
 
-    def _use(self) -> LeaseRef:
+    def checked_ref(self) -> LeaseRef:
+        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
         self._term.check()
         return self._term.ref
 
-    def _make(self, call: Any) -> Any:
-        return self._client._make(call)
+    def send(self, call: Any) -> Any:
+        """See `Client.send`."""
+        return self._client.send(call)
 
     def _renew(self) -> None:
         while not (self._closed.is_set() or self._term.is_lost):
             sent: deque[float] = deque()
             with suppress(grpc.RpcError, RadixKVError):
-                self._stream = self._client._open_keep_alive(self._requests(sent))
+                self._stream = self._client.open_keep_alive(self._requests(sent))
                 for response in self._stream:
                     self._term.renewed(response, sent.popleft())
                     if self._term.is_lost:
@@ -141,7 +143,7 @@ class Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(RadixKVError):  # it ends by itself where the server cannot be told
+        with suppress(RadixKVError):  # it ends by itself where the server is unreachable
             self.close()
 
 
@@ -164,17 +166,19 @@ class AsyncLease:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
         self._term.check()
 
-    def _use(self) -> LeaseRef:
+    def checked_ref(self) -> LeaseRef:
+        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
         self._term.check()
         return self._term.ref
 
-    async def _make(self, call: Any) -> Any:
-        return await self._client._make(call)
+    async def send(self, call: Any) -> Any:
+        """See `Client.send`."""
+        return await self._client.send(call)
 
     async def _renew(self) -> None:
         while not self._term.is_lost:
             with suppress(grpc.RpcError, RadixKVError):
-                stream = self._client._open_keep_alive()
+                stream = self._client.open_keep_alive()
                 while not self._term.is_lost:
                     sent_at = self._term.clock()
                     await stream.write(self._term.request())

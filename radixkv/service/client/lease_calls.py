@@ -1,4 +1,4 @@
-"""The calls of a lease, and those about leases: see `calls.py`."""
+"""Calls of a lease, and calls about leases; see `calls.py`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from radixkv.errors import InvalidSlotsError
-from radixkv.rpc import codec, rpcs
+from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
@@ -29,7 +29,7 @@ _NO_TOKENS: TokenIds = ()
 
 
 class LeaseRef(NamedTuple):
-    """What names a lease."""
+    """The id of a lease, and the epoch in which it was granted."""
 
     id: int
     epoch: int
@@ -50,7 +50,7 @@ class LeaseInfo:
 
 
 class LeasePage(NamedTuple):
-    """Some leases, by id, and what asks for the next page; "" on the last one."""
+    """Some leases, by id, and the token for the next page; "" on the last one."""
 
     leases: list[LeaseInfo]
     next_page_token: str
@@ -65,7 +65,7 @@ class Allocated:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertCall:
     """Tokens whose K/V is in `slots`: those beyond the pin's length, or all without a pin.
 
     keep: whether the pin goes on, on all that is cached now (without a pin: a new one).
@@ -79,7 +79,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Inserted:
+class InsertReply:
     """existing_length: tokens that were cached before. cached_length: that are now.
 
     replacements: the cache's slots for the tokens from the pin's end to existing_length. Point
@@ -92,7 +92,7 @@ class Inserted:
     pin_id: int
 
 
-Inserts: TypeAlias = Insert | Sequence[Insert]
+Inserts: TypeAlias = InsertCall | Sequence[InsertCall]
 
 
 def grant(
@@ -103,7 +103,7 @@ def grant(
         ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
     )
     return ClientCall(
-        rpcs.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+        method_table.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
 
 
@@ -111,7 +111,7 @@ def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[L
     """One lease."""
     request = GetLeaseRequest(lease_id=lease_id)
     return ClientCall(
-        rpcs.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+        method_table.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
 
 
@@ -120,7 +120,7 @@ def leases(
 ) -> ClientCall[LeasePage]:
     """One page of leases: the caller's own, or all with the admin role."""
     request = lease_pb2.ListLeasesRequest(page_size=page_size, page_token=page_token)
-    return ClientCall(rpcs.LIST_LEASES, request, timeout_s, _read_page)
+    return ClientCall(method_table.LIST_LEASES, request, timeout_s, _read_page)
 
 
 def revoke_lease(
@@ -131,7 +131,9 @@ def revoke_lease(
     Raises LeaseNotFoundError where it has ended, also by a first attempt whose answer was lost.
     """
     request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
-    return ClientCall(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
+    return ClientCall(
+        method_table.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots)
+    )
 
 
 # ---- under a lease ----
@@ -169,7 +171,7 @@ def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> Clie
     request = AllocateSlotsRequest(
         num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
     )
-    return ClientCall(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    return ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
 
 
 def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
@@ -180,7 +182,7 @@ def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) ->
         expected_epoch=lease.epoch,
         request_id=new_request_id(),
     )
-    return ClientCall(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
+    return ClientCall(method_table.FREE_SLOTS, request, timeout_s, lambda _: None)
 
 
 def insert(
@@ -189,9 +191,9 @@ def insert(
     namespace: Namespace | None = None,
     *,
     timeout_s: float | None = None,
-) -> ClientCall[list[Inserted]]:
+) -> ClientCall[list[InsertReply]]:
     """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
-    batch = [inserts] if isinstance(inserts, Insert) else list(inserts)
+    batch = [inserts] if isinstance(inserts, InsertCall) else list(inserts)
     codec.check_batch(len(batch), "inserts")
     request = InsertPrefixRequest(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
@@ -200,7 +202,7 @@ def insert(
         expected_epoch=lease.epoch,
         request_id=new_request_id(),
     )
-    return ClientCall(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    return ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
 
 
 def release(
@@ -208,16 +210,16 @@ def release(
 ) -> ClientCall[int]:
     """Drop pins; how many were still held."""
     request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
-    return ClientCall(rpcs.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+    return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
 
 
-def _write_insert(item: Insert, name: str) -> PrefixInsert:
+def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
     slots = as_slots(item.slots, f"{name}.slots")
     sequence = None
     if len(item.token_ids):
         sequence = codec.write_sequence(Prompt(item.token_ids, item.content), f"{name}.token_ids")
     if len(slots) != (len(sequence.packed) // 4 if sequence else 0):
-        raise InvalidSlotsError(f"{name} has {len(slots)} slots; it takes one a token")
+        raise InvalidSlotsError(f"{name}.slots must be one a token; got {len(slots)}")
     keep = PinAction.PIN_ACTION_MOVE if item.keep else PinAction.PIN_ACTION_RELEASE
     return PrefixInsert(
         sequence=sequence, slots=codec.pack(slots), pin_id=item.pin_id, pin_action=keep
@@ -246,9 +248,9 @@ def _read_allocated(response: AllocateSlotsResponse) -> Allocated:
     return Allocated(codec.unpack(response.slots), response.num_evicted)
 
 
-def _read_inserted(response: InsertPrefixResponse) -> list[Inserted]:
+def _read_inserted(response: InsertPrefixResponse) -> list[InsertReply]:
     return [
-        Inserted(
+        InsertReply(
             result.existing_length,
             result.cached_length,
             codec.unpack(result.replacements),

@@ -1,0 +1,1 @@
+"""Decode that reads once what requests share."""

@@ -1,0 +1,155 @@
+"""Decode where requests share prefixes: each shared run of slots is read once for all under it.
+
+plan(batch, step) -> flat.plan(batch, step)          what a window, or other heads, run by
+                  -> kept plan: TreePlan, Cost       on the host, kept up from step to step
+                  -> choice
+                  -> DevicePlan.send                 where the choice is the tree
+"""
+
+from collections.abc import Hashable
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from radixkv.arguments import at_least
+from radixkv.attention.base import AttentionBatch
+from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
+from radixkv.attention.explain import Explanation
+from radixkv.attention.scores import ScoreOptions
+from radixkv.attention.shared_prefix.device_plan import DevicePlan
+from radixkv.attention.shared_prefix.kept_plan import KeptPlan
+from radixkv.attention.shared_prefix.kernels import TileKernels
+from radixkv.attention.triton import TritonKernels
+from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.kernels.gpu.attend import merge_states
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+if TYPE_CHECKING:
+    from radixkv.attention.fa3 import FA3Kernels
+
+
+def tree_attention(
+    pool: MHATokenToKVPool,
+    *,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    mode: str = "auto",
+    q_heads: int | None = None,
+    core: str | None = None,
+) -> DeviceAttention:
+    """As the flat backend, fa3 where it runs, else triton; decode steps as a tree where that pays.
+
+    A step is a tree when every request has one new token, a shared prefix is long enough, and no
+    window hides it. `explain()` says what was chosen and why.
+    k_scale, v_scale: what K and V are divided by when they are stored (fp8 only). mode: "auto", or
+    "tree" or "flat" to take that always (where it is possible). q_heads: of the queries; if None,
+    learnt from the first step, which is flat then. core: of the planner, see `new_planner`.
+    Raises InvalidArgumentError, CoreUnavailableError.
+    """
+    return DeviceAttention(pool, SharedPrefixKernels(pool, k_scale, v_scale, mode, q_heads, core))
+
+
+class SharedPrefixKernels:
+    """Runs a step as a tree by `TileKernels`, or flat by the kernels of a flat backend."""
+
+    def __init__(
+        self,
+        pool: MHATokenToKVPool,
+        k_scale: float,
+        v_scale: float,
+        mode: str,
+        q_heads: int | None,
+        core: str | None,
+    ) -> None:
+        check_scales(pool, k_scale=k_scale, v_scale=v_scale)
+        if mode not in ("auto", "tree", "flat"):
+            raise InvalidArgumentError(f"mode must be auto, tree or flat; got {mode!r}", mode=mode)
+        self.pool, self.k_scale, self.v_scale, self.mode = pool, k_scale, v_scale, mode
+        self.flat = flat_kernels(pool, k_scale, v_scale)
+        self._tiles = TileKernels(pool, k_scale, v_scale)
+        self._kept = KeptPlan(pool, core)
+        self._on_device = DevicePlan(pool.device)
+        self._heads = 0
+        if q_heads is not None:
+            self._learn(_checked_heads(q_heads, pool))
+        self._is_tree = False
+
+    @property
+    def key(self) -> Hashable:
+        # Layers with a window, or with other heads than were planned for, are flat all the same.
+        return self.flat.key, self._on_device.key if self._is_tree else None
+
+    def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
+        self._step = step
+        self.flat.plan(batch, step)
+        explanation = self._chosen(batch)
+        self._is_tree = explanation.choice == "tree"
+        if self._is_tree:
+            self._on_device.send(self._kept.plan, self._kept.shape, step.requests)
+        return explanation
+
+    def _chosen(self, batch: AttentionBatch) -> Explanation:
+        never = self._never_a_tree(batch)
+        if never:
+            self._kept.forget()
+            return Explanation("flat", never, self.flat.name)
+        self._kept.follow(batch)
+        return self._kept.explained(self.mode, tree=self._serving(), flat=self.flat.name)
+
+    def _never_a_tree(self, batch: AttentionBatch) -> str:
+        """Why the step is flat whatever its rows share; empty if it may be a tree."""
+        if self.mode == "flat":
+            return "the mode is flat"
+        if not self._heads:
+            return "the heads of the queries are not known yet"
+        return "" if batch.is_decode else "requests have more than one new token"
+
+    def _serving(self) -> str:
+        return self._tiles.serving(self._heads // self.pool.kv_heads)
+
+    def run(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
+        is_planned = self._is_tree and q.shape[1] == self._on_device.heads
+        if is_planned and options.window is None:
+            return self._run_tree(q.contiguous(), layer, options)
+        if q.shape[1] != self._heads:
+            self._learn(q.shape[1])
+        return self.flat.run(q, layer, options)
+
+    def _learn(self, heads: int) -> None:
+        self._heads = heads
+        self._kept.reshape(self._tiles.shape(heads))
+
+    def _run_tree(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
+        plan, out = self._on_device, torch.empty_like(q)
+        partial_o = q.new_empty((plan.num_parts, *q.shape[1:]), dtype=torch.float32)
+        partial_lse = q.new_empty((plan.num_parts, q.shape[1]), dtype=torch.float32)
+        inputs = q, self.pool.k(layer), self.pool.v(layer), self._step.page_table
+        self._tiles.run(inputs, plan.wide, plan.narrow, partial_o, partial_lse, options)
+        merge_states(
+            partial_o, partial_lse, plan.starts, out, options.sinks, early=self._tiles.is_hopper
+        )
+        return out
+
+
+def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:
+    if at_least(1, q_heads=q_heads) % pool.kv_heads:
+        raise InvalidArgumentError(
+            f"q_heads must be a multiple of the pool's {pool.kv_heads} KV heads; got {q_heads}",
+            q_heads=q_heads,
+        )
+    return q_heads
+
+
+def flat_kernels(
+    pool: MHATokenToKVPool, k_scale: float, v_scale: float
+) -> "FA3Kernels | TritonKernels":
+    """Those of fa3 where it runs and serves `pool`, else Triton's."""
+    # Imported here: what fa3 needs is not everywhere.
+    from radixkv.attention.fa3 import FA3Kernels, check_card
+
+    try:
+        check_card()
+        return FA3Kernels(pool, k_scale, v_scale)
+    except (BackendUnavailableError, ImportError, InvalidArgumentError):
+        return TritonKernels(pool, k_scale, v_scale)

@@ -1,0 +1,90 @@
+"""The plan of a decode step on the device."""
+
+from collections.abc import Hashable
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from radixkv.arrays import Int32Array
+from radixkv.attention.device_arrays import DeviceArrays
+from radixkv.attention.shared_prefix.kernels import Items
+from radixkv.attention.shared_prefix.plan import Shape, TreePlan
+from radixkv.kernels.gpu.attend import Work
+
+# Launched items are rounded up to these, so that few captured graphs cover all plans.
+WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
+
+
+class DevicePlan:
+    """The work items that were sent last.
+
+    heads: of the queries that they were planned for. num_parts: rows of partial results to make
+    room for. wide, narrow: the items of each kind, None where there are none.
+    """
+
+    def __init__(self, device: torch.device) -> None:
+        self._arrays = DeviceArrays(device)
+        self.heads = self.num_parts = 0
+        self._requests = self._num_wide = self._num_narrow = 0
+        self._wide_rows = self._narrow_rows = 0
+
+    def send(self, plan: TreePlan, shape: Shape, requests: int) -> None:
+        """Bring `plan`, cut by `shape`, to the device, for a batch padded to `requests`."""
+        starts = np.full(requests + 1, plan.starts[-1], np.int32)
+        starts[: len(plan.starts)] = plan.starts
+        self._requests = requests
+        self.heads = shape.group * shape.kv_heads
+        self._wide_rows = _rows(plan.wide, shape.group, least=64)
+        self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
+        self._num_wide = _up(len(plan.wide), WIDE_GRID)
+        self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
+        self._arrays.put(
+            counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
+            starts=starts,
+            wide=_padded(plan.wide, self._num_wide),
+            narrow=_padded(plan.narrow, self._num_narrow),
+            q_indices=plan.q_indices,
+        )
+
+    @property
+    def key(self) -> Hashable:
+        counts = self._num_wide, self._num_narrow, self.num_parts
+        return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
+
+    @property
+    def starts(self) -> Tensor:
+        """(requests + 1,) int32, of the partial results of each request."""
+        return self._arrays["starts"][: self._requests + 1]
+
+    @property
+    def wide(self) -> Items | None:
+        return self._items("wide", 0, self._num_wide, self._wide_rows)
+
+    @property
+    def narrow(self) -> Items | None:
+        return self._items("narrow", 1, self._num_narrow, self._narrow_rows)
+
+    def _items(self, name: str, count: int, grid: int, rows: int) -> Items | None:
+        if not grid:
+            return None
+        arrays = self._arrays
+        work = Work(arrays[name], arrays["counts"][count:], arrays["q_indices"], grid)
+        return Items(work, rows)
+
+
+def _rows(items: Int32Array, group: int, least: int) -> int:
+    """Query rows of the largest item, rounded up to a power of two, `least` or more."""
+    largest = int(items[:, 4].max(initial=1)) * group
+    return max(least, 1 << (largest - 1).bit_length())
+
+
+def _up(n: int, multiple: int) -> int:
+    return -(-n // multiple) * multiple
+
+
+def _padded(items: Int32Array, n: int) -> Int32Array:
+    padded = np.zeros((n, items.shape[1]), np.int32)
+    padded[: len(items)] = items
+    return padded

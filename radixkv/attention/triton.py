@@ -1,0 +1,146 @@
+"""Attention of every row by itself, in Triton: any CUDA card, dtype, page size and head size."""
+
+from collections.abc import Hashable
+from dataclasses import replace
+
+import numpy as np
+import torch
+import triton
+from numpy.typing import NDArray
+from torch import Tensor
+
+from radixkv.arrays import Int32Array
+from radixkv.attention.base import AttentionBatch
+from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
+from radixkv.attention.device_arrays import DeviceArrays
+from radixkv.attention.explain import Explanation
+from radixkv.attention.scores import ScoreOptions
+from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
+from radixkv.memory.kv_pool import MHATokenToKVPool
+
+# Slots of a decode row that one block reads; what is longer is read in pieces and merged.
+PIECE = 1024
+
+
+def triton_attention(
+    pool: MHATokenToKVPool, *, k_scale: float = 1.0, v_scale: float = 1.0
+) -> DeviceAttention:
+    """Triton alone: no prefix is shared.
+
+    k_scale, v_scale: what K and V are divided by when they are stored (fp8 only).
+    """
+    return DeviceAttention(pool, TritonKernels(pool, k_scale, v_scale))
+
+
+class TritonKernels:
+    """Decode rows in pieces that are merged; prompts in causal tiles that read all before them."""
+
+    name = "triton"
+
+    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+        check_scales(pool, k_scale=k_scale, v_scale=v_scale)
+        self.pool, self.k_scale, self.v_scale = pool, k_scale, v_scale
+        self._arrays = DeviceArrays(pool.device)
+        self._heads = 0
+        self._num_items = self._num_parts = 0
+
+    @property
+    def key(self) -> Hashable:
+        return self._arrays.generation, self._num_items, self._num_parts
+
+    def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
+        self._step = step
+        # The heads of the queries are known once a layer ran.
+        if self._heads:
+            self._cut()
+        return Explanation("flat", "the backend is triton", self.name)
+
+    def run(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
+        if q.shape[1] != self._heads:
+            self._heads = q.shape[1]
+            self._cut()
+        q, partial_o, partial_lse = q.contiguous(), None, None
+        out = torch.empty_like(q)
+        if self._num_parts:
+            partial_o = q.new_empty((self._num_parts, *q.shape[1:]), dtype=torch.float32)
+            partial_lse = q.new_empty((self._num_parts, q.shape[1]), dtype=torch.float32)
+        arrays = self._arrays
+        attend(
+            q,
+            self.pool.k(layer),
+            self.pool.v(layer),
+            self._step.page_table,
+            Work(arrays["items"], arrays["count"], arrays["q_indices"], self._num_items),
+            out if partial_o is None else partial_o,
+            partial_lse,
+            page_size=self.pool.page_size,
+            tile=self._tile(),
+            scale=options.scale_at(self.pool.head_dim) * self.k_scale,
+            softcap=options.softcap or 0.0,
+            v_scale=self.v_scale,
+            window=options.window,
+            sinks=options.sinks if partial_o is None else None,
+        )
+        if partial_o is not None and partial_lse is not None:
+            starts = arrays["starts"][: len(q) + 1]
+            merge_states(partial_o, partial_lse, starts, out, options.sinks)
+        return out
+
+    def _tile(self) -> Tile:
+        # A tile holds all heads of a KV head; prompts fill larger ones.
+        rows = max(16, triton.next_power_of_2(self._heads // self.pool.kv_heads))
+        if self._is_decode():
+            return replace(NARROW, rows=rows)
+        return Tile(max(64, rows), 32, 4, 3)
+
+    def _is_decode(self) -> bool:
+        return self._step.max_query == 1
+
+    def _cut(self) -> None:
+        seq_lens, query_lens = self._step.host_seq_lens, self._step.host_query_lens
+        if self._is_decode():
+            items, q_indices, starts = cut_decode(seq_lens)
+        else:
+            queries = self._tile().rows // (self._heads // self.pool.kv_heads)
+            items, q_indices, starts = cut_extend(seq_lens, query_lens, queries)
+        count = np.array([len(items)], np.int32)
+        self._arrays.put(items=items, q_indices=q_indices, starts=starts, count=count)
+        self._num_items = triton.next_power_of_2(len(items))
+        # Without pieces there is nothing to merge.
+        split = self._is_decode() and len(items) > len(seq_lens)
+        self._num_parts = triton.next_power_of_2(len(items)) if split else 0
+
+
+def cut_decode(seq_lens: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
+    """Items, q_indices and starts (see `kernels.gpu.attend`) of one new token a row."""
+    counts = -(-seq_lens // PIECE)
+    starts = np.concatenate([[0], np.cumsum(counts)])
+    request = np.repeat(np.arange(len(seq_lens)), counts)
+    piece = np.arange(starts[-1]) - starts[request]
+    begin, size = piece * PIECE, seq_lens[request]
+    end = np.minimum(begin + PIECE, size)
+    zeros, ones, at = np.zeros_like(piece), np.ones_like(piece), np.arange(len(piece))
+    items = np.stack([request, begin, end, at, ones, size, zeros, zeros], 1)
+    return _int32(items, np.stack([request, at], 1), starts)
+
+
+def cut_extend(
+    seq_lens: Int32Array, query_lens: Int32Array, queries: int
+) -> tuple[Int32Array, Int32Array, Int32Array]:
+    """Items and q_indices in causal tiles of `queries` new tokens; nothing is merged."""
+    counts = -(-query_lens // queries)
+    request = np.repeat(np.arange(len(seq_lens)), counts)
+    tile = np.arange(counts.sum()) - (np.cumsum(counts) - counts)[request]
+    first = tile * queries  # among the request's new tokens
+    count = np.minimum(queries, query_lens[request] - first)
+    before = (seq_lens - query_lens)[request] + first
+    token = (np.cumsum(query_lens) - query_lens)[request] + first
+    zeros, ones = np.zeros_like(tile), np.ones_like(tile)
+    items = np.stack([request, zeros, before + count, token, count, before + 1, ones, zeros], 1)
+    tokens = np.arange(query_lens.sum())
+    return _int32(items, np.stack([tokens, tokens], 1), np.zeros(1))
+
+
+def _int32(*arrays: NDArray[np.generic]) -> tuple[Int32Array, Int32Array, Int32Array]:
+    one, two, three = (array.astype(np.int32) for array in arrays)
+    return one, two, three

@@ -1,0 +1,261 @@
+// Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
+//
+// One block of one warp an item and KV head. It copies K and V rows to shared memory STAGES - 1
+// tiles ahead of the one that it computes with: few rows are bound by memory, and what counts is
+// that much of it is on its way at all times. Scores and sums are computed transposed, slots or
+// dimensions by query rows, so that 8 rows fill a product of the tensor cores.
+//
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8 or 16), PAGE, STAGES and, for
+// fp16, HALF.
+
+#include "hopper.cuh"
+
+constexpr int G = H / HK;
+constexpr int GROUPS = ROWS / 8;
+constexpr int TILE = 16;                  // slots a tile
+constexpr int TILE_BYTES = TILE * D * 2;  // rows of D elements, swizzled
+constexpr int CHUNKS = D / 8;             // 16-byte pieces of a row
+constexpr int ROWS_A_PASS = 32 / CHUNKS;
+constexpr int PASSES = TILE / ROWS_A_PASS;
+constexpr long long SLOT = (long long)HK * D * 2;  // bytes
+
+static_assert(ROWS == 8 || ROWS == 16, "ROWS must be 8 or 16");
+static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
+static_assert(STAGES >= 2, "STAGES must be 2 or more: a tile is copied while another is computed");
+static_assert(PASSES * ROWS_A_PASS == TILE, "the passes of the copy must fill a tile");
+static_assert(2 * STAGES * TILE_BYTES <= 227 * 1024,
+              "the stages must fit in a block's shared memory");
+
+struct Shared {
+    alignas(1024) char k[STAGES][TILE_BYTES];
+    alignas(1024) char v[STAGES][TILE_BYTES];
+};
+
+__device__ __forceinline__ u32 swizzled(int row, int chunk) {
+    return row * D * 2 + (chunk ^ (row % 8)) * 16;
+}
+
+// A lane looks up one slot of two tiles, two tiles before they are copied; the lanes that copy a
+// row get its slot from there.
+struct Producer {
+    u32 k_to, v_to;
+    const char *k, *v;  // this thread's piece of slot 0
+    const int* table;   // from the page on in which the run begins
+    int skew, count;    // where in that page, and slots of the run
+    int next = 0, slots = 0, ahead;
+
+    __device__ __forceinline__ Producer(Shared& shared, const char* k, const char* v,
+                                        const int* table, const Item& item)
+        : k(k),
+          v(v),
+          table(table + item.start / PAGE),
+          skew(item.start % PAGE),
+          count(item.end - item.start) {
+        const u32 to = swizzled(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        k_to = smem_address(shared.k[0]) + to;
+        v_to = smem_address(shared.v[0]) + to;
+        // A look-up that goes to memory would take longer than two tiles do.
+        for (int at = 32 * threadIdx.x; at < count; at += 32 * 32)
+            prefetch(this->table + (skew + at) / PAGE);
+        ahead = look_up(0);
+    }
+
+    __device__ __forceinline__ int look_up(int tile) const {
+        // What is past the end weighs nothing, but must be a number: it is the last of the run, for
+        // in a slot of others may be a NaN of theirs.
+        const int at = skew + min(tile * TILE + (int)threadIdx.x, count - 1);
+        return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
+    }
+
+    __device__ __forceinline__ void produce() {
+        if (next * TILE < count) {
+            if (next % 2 == 0) slots = ahead, ahead = look_up(next + 2);
+            const u32 stage = next % STAGES * TILE_BYTES;
+            const u32 k_stage = k_to + stage, v_stage = v_to + stage;
+#pragma unroll
+            for (int i = 0; i < PASSES; i++) {
+                const int row = i * ROWS_A_PASS;
+                const long long offset =
+                    SLOT * __shfl_sync(~0u, slots, next % 2 * TILE + row + threadIdx.x / CHUNKS);
+                // The swizzle of the thread's row, and of what this pass adds to it.
+                copy_16((k_stage ^ row % 8 * 16) + row * D * 2, k + offset);
+                copy_16((v_stage ^ row % 8 * 16) + row * D * 2, v + offset);
+            }
+        }
+        // Of nothing, too, so that to wait is to count tiles.
+        asm volatile("cp.async.commit_group;" ::: "memory");
+        next++;
+    }
+};
+
+// A thread has columns 2t and 2t + 1 of every group of 8 query rows, t being its lane % 4.
+struct Consumer {
+    u32 q[GROUPS][D / 16][2];
+    float o[GROUPS][D / 16][4], s[GROUPS][4];
+    float row_max[GROUPS][2], row_sum[GROUPS][2];
+    u32 k, v;  // this lane's rows of stage 0
+    float scale;
+
+    __device__ __forceinline__ Consumer(Shared& shared, float scale) : scale(scale) {
+        const int lane = threadIdx.x;
+        k = smem_address(shared.k[0]) + swizzled(lane % 16, lane / 16);
+        v = smem_address(shared.v[0]) + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2);
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+#pragma unroll
+            for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) o[j][i][r] = 0;
+            row_max[j][0] = row_max[j][1] = __int_as_float(0xff7fffff);
+            row_sum[j][0] = row_sum[j][1] = 0;
+        }
+    }
+
+    __device__ __forceinline__ void load_queries(const char* queries, const int2* q_indices,
+                                                 const Item& item, int head) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) {
+            const int at = j * 8 + threadIdx.x / 4;
+            const bool there = at / G < item.queries;
+            const long long token = there ? __ldg(&q_indices[item.first + at / G].x) : 0;
+            const char* row =
+                queries + (token * H + head * G + at % G) * D * 2 + threadIdx.x % 4 * 4;
+#pragma unroll
+            for (int i = 0; i < D / 16; i++) {
+                q[j][i][0] = there ? __ldg((const u32*)(row + i * 32)) : 0;
+                q[j][i][1] = there ? __ldg((const u32*)(row + i * 32 + 16)) : 0;
+            }
+        }
+    }
+
+    // s = k q^T: slots by query rows.
+    __device__ __forceinline__ void scores(u32 stage) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++) s[j][r] = 0;
+        const u32 tile = k + stage;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            u32 a[4];
+            load_matrices(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+#pragma unroll
+            for (int j = 0; j < GROUPS; j++) multiply(s[j], a, q[j][i][0], q[j][i][1]);
+        }
+    }
+
+    __device__ __forceinline__ void mask(int valid) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 4; r++)
+                if (threadIdx.x / 4 + r / 2 * 8 >= valid) s[j][r] = __int_as_float(0xff800000);
+    }
+
+    // s becomes exp2(s * scale - row_max), and what was summed before shrinks to the new row_max.
+    __device__ __forceinline__ void softmax() {
+        bool rises = false;
+        float rescale[GROUPS][2];
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float new_max = fmaxf(s[j][r], s[j][r + 2]);
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2)
+                    new_max = fmaxf(new_max, __shfl_xor_sync(~0u, new_max, lanes));
+                new_max = fmaxf(new_max, row_max[j][r]);
+                rescale[j][r] = exp2_fast((row_max[j][r] - new_max) * scale);
+                rises |= new_max != row_max[j][r];
+                row_max[j][r] = new_max;
+                s[j][r] = exp2_fast((s[j][r] - new_max) * scale);
+                s[j][r + 2] = exp2_fast((s[j][r + 2] - new_max) * scale);
+                row_sum[j][r] = row_sum[j][r] * rescale[j][r] + s[j][r] + s[j][r + 2];
+            }
+        // Row maxima seldom rise after the first tiles.
+        if (!__any_sync(~0u, rises)) return;
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int i = 0; i < D / 16; i++)
+#pragma unroll
+                for (int r = 0; r < 4; r++) o[j][i][r] *= rescale[j][r % 2];
+    }
+
+    // o += v^T s: dimensions by query rows.
+    __device__ __forceinline__ void add_values(u32 stage) {
+        u32 p[GROUPS][2];
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) p[j][r] = transposed(pack(s[j][2 * r], s[j][2 * r + 1]));
+        const u32 tile = v + stage;
+#pragma unroll
+        for (int i = 0; i < D / 16; i++) {
+            u32 a[4];
+            load_transposed(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+#pragma unroll
+            for (int j = 0; j < GROUPS; j++) multiply(o[j][i], a, p[j][0], p[j][1]);
+        }
+    }
+
+    __device__ __forceinline__ void store(float* partial_o, float* partial_lse,
+                                          const int2* q_indices, const Item& item, int head) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++)
+#pragma unroll
+            for (int r = 0; r < 2; r++) {
+                float total = row_sum[j][r];
+#pragma unroll
+                for (int lanes = 4; lanes < 32; lanes *= 2)
+                    total += __shfl_xor_sync(~0u, total, lanes);
+                const int at = j * 8 + threadIdx.x % 4 * 2 + r;
+                if (at / G >= item.queries) continue;
+                const long long out =
+                    (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
+                const float over = 1.0f / total;
+                if (threadIdx.x < 4) partial_lse[out] = row_max[j][r] * scale + __log2f(total);
+                float* to = partial_o + out * D + threadIdx.x / 4;
+#pragma unroll
+                for (int i = 0; i < D / 16; i++) {
+                    to[i * 16] = o[j][i][r] * over;
+                    to[i * 16 + 8] = o[j][i][r + 2] * over;
+                }
+            }
+    }
+};
+
+// A block stays until the kernel before has ended: what waits for this one waits for both.
+__device__ __forceinline__ void stay() {
+    if (blockIdx.x + blockIdx.y == 0) wait_for_last();
+}
+
+extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
+    narrow_tile(const char* q, const char* k, const char* v, const int* table,
+                long long table_stride, const Item* items, const int* count, const int2* q_indices,
+                float* partial_o, float* partial_lse, float scale) {
+    extern __shared__ __align__(1024) char memory[];
+    Shared& shared = *(Shared*)memory;
+    next_may_start();
+    const Item item = items[blockIdx.y];
+    if (blockIdx.y >= *count) return stay();
+    const int head = blockIdx.x, piece = head * D * 2 + threadIdx.x % CHUNKS * 16;
+    Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
+    for (int i = 0; i < STAGES - 1; i++) producer.produce();
+    Consumer consumer(shared, scale);
+    consumer.load_queries(q, q_indices, item, head);
+    u32 stage = 0;
+    for (int at = item.start; at < item.end; at += TILE) {
+        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+        // All lanes' copies are there, and all are done with the tile that is copied over now.
+        __syncwarp();
+        producer.produce();
+        consumer.scores(stage);
+        if (item.end - at < TILE) consumer.mask(item.end - at);
+        consumer.softmax();
+        consumer.add_values(stage);
+        stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
+    }
+    consumer.store(partial_o, partial_lse, q_indices, item, head);
+    stay();
+}
