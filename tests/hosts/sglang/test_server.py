@@ -137,17 +137,18 @@ def test_a_flush_is_refused_while_requests_run_and_forgets_all_when_they_are_don
 
     async def flush_in_the_middle():
         async with aiohttp.ClientSession() as session:
-            running = asyncio.ensure_future(stream(session, server, ids, 64))
-            await asyncio.sleep(0.3)
-            async with session.post(f"{server}/flush_cache") as response:
-                during = response.status
-            await running
-            again = await stream(session, server, ids, 2)
-            async with session.post(f"{server}/flush_cache") as response:
-                after = response.status
-            return during, again[1], after, (await stream(session, server, ids, 2))[1]
+            async with session.post(f"{server}/generate", json=body(ids, 600)) as running:
+                await running.content.readline()  # it has begun
+                during = await flush(session, server)
+                assert not running.content.at_eof()
+                await running.read()
+            _, before = await stream(session, server, ids, 2)
+            after = await flush(session, server)
+            return during, before, after, (await stream(session, server, ids, 2))[1]
 
-    during, before_flush, after, after_flush = asyncio.run(flush_in_the_middle())
-    assert during >= 400
-    assert before_flush == 299
-    assert (after, after_flush) == (200, 0)
+    assert asyncio.run(flush_in_the_middle()) == (400, 299, 200, 0)
+
+
+async def flush(session, server):
+    async with session.post(f"{server}/flush_cache") as response:
+        return response.status
