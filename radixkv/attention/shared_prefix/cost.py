@@ -17,10 +17,10 @@ class Card:
 
     A flat kernel reads what is shared once from memory and the other times from its cache. block:
     what one narrow block reads by itself. begin: what a narrow block takes beside reading.
-    tail: of the longest narrow block, this share shows after the others. half_slot, full_slot: a wide
-    block's time for a slot under up to 64 query rows, and under more. overlap: both
-    kinds of items run side by side; this share of the shorter one shows where wide blocks are on
-    all multiprocessors. parts: bytes of partial results. part: for one part more of the token that
+    tail: of the longest narrow block, this share shows after the others. half_slot, full_slot: a
+    wide block's time for a slot under up to 64 query rows, and under more. overlap: both kinds of
+    items run side by side; this share of the shorter one shows where wide blocks are on all
+    multiprocessors. parts: bytes of partial results. part: for one part more of the token that
     has most.
     """
 
