@@ -13,7 +13,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,8 @@ demo: install  ## a real model, served with and without the cache
 
 test: install  ## all tests, with coverage
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+
+test-all: test native-asan host-sglang  ## every test there is: also under sanitizers, and in the engines of others
 
 lint: install
 	.venv/bin/ruff check
