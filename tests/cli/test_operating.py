@@ -7,7 +7,7 @@ import pytest
 from radixkv import Namespace
 from radixkv.cli.top import _short
 from radixkv.service import CacheServer, Client
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 
 def test_watch_shows_what_there_is(run, cache, server):

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from radixkv.cli.prompts import parse
-from tests.cli.tiny import ids
+from tests.support.tiny_model import ids
 
 SHARED = "The quick brown fox jumps over the lazy dog. "
 

@@ -15,7 +15,8 @@ import pytest
 
 from radixkv import PrefixCache, errors
 from radixkv.service import CacheServer, Client, InsertCall
-from tests.e2e.fleet import PROCESSES, wait_until
+from tests.e2e.fleet import PROCESSES
+from tests.support.waiting import wait_until
 
 NUM_SLOTS, TTL_S, GRACE_S = 64, 1.0, 0.8
 POOL = "pool of boot 1"

@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 pytest.importorskip("transformers")
 
 from radixkv.integrations.transformers import Generator
-from tests.attention.batches import difference
+from tests.support.attention_batches import difference
 from tests.support.llamas import greedy, llama
 
 ON_CARD = torch.cuda.is_available()

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, device_table, get_backend
-from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared
 
 BACKENDS = ["triton", "tree"]
 TREE = shared((8, 132), (4, 92), own=7)

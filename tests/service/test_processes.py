@@ -10,7 +10,7 @@ import time
 import pytest
 
 from radixkv import errors
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 
 def start(script: str, *args: str) -> subprocess.Popen:

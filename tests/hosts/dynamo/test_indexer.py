@@ -12,6 +12,7 @@ import requests
 
 from radixkv import PrefixCache
 from radixkv.integrations.events import CacheEvents, EventPublisher
+from tests.support.waiting import wait_until
 
 QUERIES, WORKER, MODEL = 1000, 1, "m"
 START_S = SETTLE_S = 60
@@ -97,11 +98,9 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
 
     def settle():
         """What was published last is known; nothing happens meanwhile."""
-        until = time.monotonic() + SETTLE_S
         recent = asked[-5:]
-        while [indexer.tokens(ids) for ids in recent] != [wanted(ids) for ids in recent]:
-            assert time.monotonic() < until
-            time.sleep(0.1)
+        exact = [*map(wanted, recent)]
+        wait_until(lambda: [*map(indexer.tokens, recent)] == exact, timeout_s=SETTLE_S)
 
     publisher = EventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
     with CacheEvents(cache, publisher, block_size=block_size):

@@ -8,17 +8,7 @@ from radixkv.cache.events import Event, Runs, Update, runs_of
 from radixkv.errors import HistoryLostError, RevisionInFutureError
 from radixkv.router import PrefixIndex
 from radixkv.tree import Stored
-from tests.router.holders import plain
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.holders import plain
 
 
 class Worker:
@@ -88,3 +78,8 @@ def check_mirrors(index: PrefixIndex, *workers: Worker) -> None:
         assert view.state == "current"
         assert view.num_tokens == worker.cache.tree.total_size
         assert plain(index.runs(worker.name)) == plain(worker.runs)
+
+
+def is_current(router, worker):
+    log = worker.cache.events
+    return router.index.position(worker.name) == (log.epoch, log.revision)
