@@ -148,7 +148,7 @@ def cleared_us(run: Callable[[], None], other: torch.Tensor, runs: int) -> float
         run()
         end.record()
     torch.cuda.synchronize()
-    return round(median([begin.elapsed_time(end) * 1e3 for begin, end in timed]), 2)
+    return float(round(median([begin.elapsed_time(end) * 1e3 for begin, end in timed]), 2))
 
 
 def measured(case: Case, other: torch.Tensor, runs: int) -> dict[str, Any]:

@@ -39,14 +39,17 @@ def timed(run: Callable[[], Any]) -> list[float]:
 def measured(shape: Shape) -> dict[str, Any]:
     rows = scattered(shape)
     heads = Heads(shape.heads // shape.kv_heads, shape.kv_heads)
-    plan_rows = new_planner()
-    plan = plan_rows(rows, heads)
+    query_lens = [1] * len(rows)
+    plan = new_planner(rows, query_lens).cut(heads)
+
+    def from_scratch() -> None:
+        new_planner(rows, query_lens).cut(heads)
 
     def advance() -> None:
         plan.advances = 0  # or it would ask for a new plan now and then
         assert plan.advance()
 
-    samples = {"scratch": timed(lambda: plan_rows(rows, heads)), "next": timed(advance)}
+    samples = {"scratch": timed(from_scratch), "next": timed(advance)}
     if torch.cuda.is_available():
         samples |= on_device(shape)
     us = {name: round(median(times), 1) for name, times in samples.items()}
@@ -60,12 +63,12 @@ def on_device(shape: Shape) -> dict[str, list[float]]:
     backend: Any = get_backend("tree", batch.pool, q_heads=shape.heads, mode="tree")
     backend.reserve(n, max(map(len, full)))
     samples: dict[str, list[float]] = {}
-    for name, names in (("sent", None), ("sent next", [*range(n)])):
+    for name, versions in (("sent", None), ("sent next", [*range(n)])):
         host, whole = [], []
         for step in range(STEPS):
             rows = [row[: len(row) - STEPS + step] for row in full]
             begun = time.perf_counter()
-            backend.plan(AttentionBatch(rows, [1] * n, names))
+            backend.plan(AttentionBatch(rows, [1] * n, versions))
             host.append(round((time.perf_counter() - begun) * 1e6, 2))
             torch.cuda.synchronize()
             whole.append(round((time.perf_counter() - begun) * 1e6, 2))
