@@ -122,7 +122,7 @@ def serve(cache: PrefixCache, token_ids: list[int]) -> None:
 
 
 def new_prompts(policy: str) -> float:
-    """Microseconds a prompt of 10,000 tokens that nobody sent before, and its eviction."""
+    """Microseconds a prompt of 10,000 tokens that no one sent before, and its eviction."""
     rng = np.random.default_rng(2)
     tree, slots = new_tree(policy=policy), np.arange(10_000, dtype=np.int32)
     spent = 0.0
@@ -201,7 +201,7 @@ def expensive(rows: list[Row]) -> Iterator[str]:
             yield f"{row['operation']}: {row['times']:.2f} x LRU, wanted {MOST_COST}"
 
 
-# ---- telling ----
+# ---- printing ----
 
 
 def rate_table(rows: list[Row]) -> Table:

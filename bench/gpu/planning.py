@@ -20,7 +20,7 @@ from radixkv.attention import AttentionBatch, get_backend
 from radixkv.attention.factory import new_planner
 from radixkv.attention.shared_prefix.plan import Shape as Heads
 
-# Fewer steps than a plan advances before it is made anew.
+# Fewer steps than a plan advances before it is made again.
 ROUNDS, STEPS = 200, 50
 SHAPES = [*SHARED, *UNSHARED]
 # What is claimed for so many requests, in microseconds.

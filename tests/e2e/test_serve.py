@@ -1,4 +1,4 @@
-"""`radixkv serve`: a real (tiny) model answers, and a server beside it says what is cached."""
+"""`radixkv serve`: a real (tiny) model answers, and its server says what is cached."""
 
 import json
 import os

@@ -12,7 +12,7 @@ from tests.support.holders import plain
 
 
 class Worker:
-    """A worker with a cache of its own, which restarts, and what a server would tell of it."""
+    """A worker with a cache of its own, which restarts, and what a server would report of it."""
 
     def __init__(self, name: str, num_slots: int = 64, **how: Any) -> None:
         self.name, self._how = name, {"core": "python", **how}
@@ -46,7 +46,7 @@ class Worker:
             yield Update(log.epoch, log.revision, part, at == 0, at == len(parts) - 1)
 
     def updates(self, position: tuple[int, int] | None, max_bytes: int = 600) -> Iterator[Update]:
-        """What a watch from there would tell: what came since, or a snapshot."""
+        """What a watch from there would report: what came since, or a snapshot."""
         log = self.cache.events
         if position is None or position[0] != log.epoch:
             yield from self.snapshot(pieces=3)
@@ -65,7 +65,7 @@ class Worker:
 
 
 def catch_up(index: PrefixIndex, worker: Worker) -> None:
-    """A watch, from where the index stands, until all is told."""
+    """A watch, from where the index stands, until nothing is left."""
     for update in worker.updates(index.position(worker.name)):
         index.apply(worker.name, update)
 

@@ -104,7 +104,7 @@ DETAILS = (
 
 
 def details(error) -> tuple[error_details_pb2.ErrorInfo, Any]:
-    """The ErrorInfo of a refused call, and what stands beside it, if anything does."""
+    """The ErrorInfo of a refused call, and the other detail, if there is one."""
     info = error_details_pb2.ErrorInfo()
     status = rpc_status.from_call(error)
     assert status is not None
@@ -129,7 +129,7 @@ def figures(server) -> dict[tuple[str, str], float]:
         for family in text_string_to_metric_families(text)
         for sample in family.samples
     ]
-    assert len(dict(samples)) == len(samples), "each is told once"
+    assert len(dict(samples)) == len(samples), "each is there once"
     return dict(samples)
 
 

@@ -139,7 +139,7 @@ class Other:
     def __enter__(self):
         self.steps, self._is_over = 0, False
         self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(1_000)  # nobody is made to let go
+        sys.setswitchinterval(1_000)  # no thread is made to let go
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self

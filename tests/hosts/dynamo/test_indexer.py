@@ -106,7 +106,7 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
     with CacheEvents(cache, publisher, block_size=block_size):
         serve(60)  # before it joins
         indexer.register(publisher, block_size)
-        told = 0
+        found = 0
         for round_ in range(10):
             if round_ == 5:
                 cache.reset()
@@ -115,6 +115,6 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
             for ids in rng.choices(asked, k=QUERIES // 10):
                 cut = ids[: rng.randrange(1, len(ids) + 1)]
                 assert indexer.tokens(cut) == wanted(cut)
-                told += wanted(cut)
-    assert told > 10_000
+                found += wanted(cut)
+    assert found > 10_000
     assert cache.stats().evicted_tokens > 5_000
