@@ -181,7 +181,7 @@ def _size(changes: tuple[Logged, ...]) -> int:
     for change in changes:
         if type(change) is Stored:
             size += change.codes.nbytes
-            if change.namespace is not DEFAULT:
+            if change.namespace is not DEFAULT:  # most are, and it has no texts
                 size += change.namespace.num_bytes
     return size
 
