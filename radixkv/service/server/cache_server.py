@@ -168,4 +168,6 @@ class CacheServer(Server):
             "hit_tokens": stats.hit_tokens,
             "evicted_tokens": stats.evicted_tokens,
             "published_tokens": stats.published_tokens,
+            "pools_ended": self._leases.num_forgotten["ended"],
+            "pools_replaced": self._leases.num_forgotten["replaced"],
         }
