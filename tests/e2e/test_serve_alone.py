@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -172,3 +173,27 @@ def test_watch_and_top_end_with_ctrl_c(serve):
             timer.start()
             _, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (0, "")
+
+
+def test_sighup_reads_the_tokens_again_and_ends_nothing(serve, tmp_path):
+    file = tmp_path / "tokens.toml"
+    entry = '[[token]]\nname = "x"\nrole = "data"\ntoken = "{}"\n'
+    file.write_text(entry.format("old"))
+    served = serve("--slots", "100", "--tokens", str(file))
+    with (
+        Client(served.address, token="old", timeout_s=60) as old,
+        Client(served.address, token="new", timeout_s=60) as new,
+    ):
+        old.match([1])
+        file.write_text(entry.format("new"))
+        served.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                new.match([1])
+                break
+            except errors.UnauthenticatedError:
+                assert time.monotonic() < end
+        with pytest.raises(errors.UnauthenticatedError):
+            old.match([1])
+    assert served.end() == (0, "")

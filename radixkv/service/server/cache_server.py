@@ -132,6 +132,9 @@ class CacheServer(Server):
             self._leases.settle()
             return self._leases.is_overdue
 
+    def _is_ready(self) -> bool:
+        return super()._is_ready() and not self._context.violations
+
     def _gauges(self) -> dict[str, float]:
         stats = self._cache.stats()
         return {
