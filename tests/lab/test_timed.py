@@ -16,6 +16,7 @@ from radixkv.lab.replay.rates import Rates, read_rates
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
+from radixkv.lab.replay.target import pool_for_first_token
 from radixkv.lab.replay.timed import timed_replay
 from tests.lab.conftest import ask
 
@@ -205,6 +206,32 @@ def test_a_faster_card_answers_sooner():
     )
     first = [each.to_dict()["first_token_s"]["mean"] for each in (one, two)]
     assert first[1] < first[0]
+
+
+def test_a_request_longer_than_the_pool_is_refused_and_counted():
+    asked = ask("abcdefgh", "ab", outputs=("x", "y"))
+    log = ListedLog(replace(each, ts=float(at)) for at, each in enumerate(asked))
+    found = timed_replay(log, Setting(capacity=5), RATES, progress=lambda _: None)
+    assert np.isnan(found.finished_s).tolist() == [True, False]
+    assert found.to_dict()["refused"] == 1
+    none = timed_replay(ListedLog(log[:1]), Setting(capacity=5), RATES)
+    assert (none.to_dict()["refused"], none.to_dict()["first_token_s"]) == (1, {})
+
+
+def test_the_least_pool_for_a_time_to_the_first_token(rng):
+    log = random_log(rng, 120)
+    setting = Setting(in_flight=16, outputs=True)
+
+    def p95(capacity):
+        found = timed_replay(log, replace(setting, capacity=capacity), RATES)
+        return found.to_dict()["first_token_s"]["p95"]
+
+    least, best = longest_request(log), p95(None)
+    wanted = (p95(least) + best) / 2
+    found = pool_for_first_token(log, setting, RATES, wanted)
+    assert p95(found) <= wanted < p95(least)
+    assert pool_for_first_token(log, setting, RATES, best / 2) is None
+    assert pool_for_first_token(log, setting, RATES, 1e6) == least
 
 
 # ---- rates ----
