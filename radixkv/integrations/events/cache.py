@@ -65,7 +65,8 @@ class CacheEvents:
         with self._cache.lock:
             self._epoch, self._revision = self._log.position()
             runs = runs_of(self._cache.tree.walk())
-        changes = [Cleared(), *(_stored(number, run) for number, run in runs.items())]
+        changes: list[Stored | Cleared] = [Cleared()]
+        changes += (_stored(number, run) for number, run in runs.items())
         self._publisher.publish(self._translator.translate(changes))
 
     def close(self) -> None:
