@@ -48,17 +48,18 @@ def test_picks_follow_what_is_cached_and_leave_who_is_killed(fleet):
         for name, client in clients.items():
             router.follow(name, client, address=addresses[name])
         families = [[rng.randrange(VOCABULARY) for _ in range(100)] for _ in range(6)]
-        home = {}
+        picked, warm = set(), 0
         for at in range(60):
-            family = at % 6
-            ids = families[family] + [rng.randrange(VOCABULARY) for _ in range(5)]
+            ids = families[at % 6] + [rng.randrange(VOCABULARY) for _ in range(5)]
             pick = router.pick(ids)
-            assert home.setdefault(family, pick.worker) == pick.worker
             # It knows what the engine is about to find, to the token.
-            assert ask(servers[pick.worker], ids) == pick.matched_length >= (100 if at > 5 else 0)
+            assert ask(servers[pick.worker], ids) == pick.matched_length
             router.finish(pick)
+            picked.add(pick.worker)
+            warm += pick.matched_length >= 100
             settle(router, clients)
-        assert set(home.values()) == {"a", "b"}
+        assert picked == {"a", "b"}
+        assert warm >= 45  # each family is computed once, or twice where loads are evened out
         stats = clients["a"].stats()
         assert stats.hit_tokens > 0
         assert stats.free_slots + stats.evictable_size + stats.allocated_slots == 1200
