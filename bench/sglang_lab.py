@@ -92,6 +92,7 @@ def serve(model: Path, cell: Cell, policy: str, most: int) -> Iterator[int]:
         sampling_backend="pytorch",
         dtype="float32",
         disable_overlap_schedule=True,
+        mem_fraction_static=0.3,
         max_total_tokens=cell.capacity,
         max_running_requests=1,
         context_length=CONTEXT,
