@@ -134,6 +134,14 @@ class EventLog:
                 expected_epoch=epoch,
             )
 
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
         with self._lock:
