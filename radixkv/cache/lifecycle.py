@@ -100,8 +100,6 @@ class Lifecycle:
         self._next_id = id + 1
         totals.prompt_tokens += length
         totals.cached_tokens += cached
-        totals.lookup_tokens += length
-        totals.hit_tokens += cached
         return request
 
     def resume(
