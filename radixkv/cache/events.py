@@ -134,6 +134,14 @@ class EventLog:
                 expected_epoch=epoch,
             )
 
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
         with self._lock:
@@ -181,7 +189,7 @@ def _size(changes: tuple[Logged, ...]) -> int:
     for change in changes:
         if type(change) is Stored:
             size += change.codes.nbytes
-            if change.namespace is not DEFAULT:
+            if change.namespace is not DEFAULT:  # most are, and it has no texts
                 size += change.namespace.num_bytes
     return size
 

@@ -12,7 +12,6 @@ from radixkv.integrations.events.blocks import BlockTranslator
 from radixkv.integrations.events.names import BlockNames
 from radixkv.integrations.events.publisher import EventPublisher
 from radixkv.tree import Stored
-from radixkv.tree.radix_tree import Change
 
 _PAGE_BYTES = 1 << 20
 
@@ -67,7 +66,7 @@ class CacheEvents:
         with self._cache.lock:
             self._epoch, self._revision = self._log.position()
             runs = runs_of(self._cache.tree.walk())
-        changes: list[Change | Cleared] = [Cleared()]
+        changes: list[Stored | Cleared] = [Cleared()]
         changes += (_stored(number, run) for number, run in runs.items())
         self._publisher.publish(self._translator.translate(changes))
 
