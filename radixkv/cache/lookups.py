@@ -13,8 +13,9 @@ from radixkv.tree.content import Content
 class Lookups:
     """The look-ups of a cache, in the weights that are served: other weights match nothing.
 
-    estimator: observes each look-up that is counted. Runs inside a transaction. Each raises
-    InvalidNamespaceError for what is not a Namespace.
+    Those of admissions are counted by `Lifecycle`, with all else that it counts of them: a call
+    more would be felt there. estimator: observes each look-up that is counted. Runs inside a
+    transaction. Each raises InvalidNamespaceError for what is not a Namespace.
     """
 
     def __init__(
@@ -29,7 +30,7 @@ class Lookups:
         visible, spans = (tokens, content) if is_present else (tokens[:0], ())
         match = self._tree.match_prefix(visible, present, content=spans)
         self.observe(visible, present, spans)
-        self.count(len(tokens), match.length)
+        self._count(len(tokens), match.length)
         return match
 
     def match_batch(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[MatchResult]:
@@ -70,13 +71,12 @@ class Lookups:
             return [0 for _ in prompts]
         return self._tree.probe_batch(prompts, self._weights.present(namespace))
 
-    def count(self, length: int, hit: int) -> None:
-        """Tokens that were looked up, and those of them that were cached."""
+    def _count(self, length: int, hit: int) -> None:
         self._totals.lookup_tokens += length
         self._totals.hit_tokens += hit
 
     def _count_batch(self, prompts: Sequence[Int32Array], hit: int) -> None:
-        self.count(sum(map(len, prompts)), hit)
+        self._count(sum(map(len, prompts)), hit)
 
     def observe(self, tokens: Int32Array, namespace: Namespace, content: Content) -> None:
         """Let the estimator, if there is one, see a look-up. namespace: as it is stored."""

@@ -280,10 +280,8 @@ class PrefixCache:
             store,
             priority,
         )
-        if request is not None:
-            self._lookups.count(length, request.cached_len)
-            if self._lookups.estimator is not None:
-                self._lookups.observe(tokens[:length], request.namespace, spans)
+        if request is not None and self._lookups.estimator is not None:
+            self._lookups.observe(tokens[:length], request.namespace, spans)
         return request
 
     @transaction
