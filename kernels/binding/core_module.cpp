@@ -30,8 +30,8 @@ void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
     nb::class_<TreeBinding>(module, "Tree")
-        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "page_size"_a.none() = 1,
-             "policy"_a.none() = "lru", "core"_a = nb::none())
+        .def(nb::init<nb::handle, nb::handle>(), "page_size"_a.none() = 1,
+             "policy"_a.none() = "lru")
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
@@ -74,8 +74,7 @@ void bind_tree(nb::module_& module) {
 
 void bind_allocator(nb::module_& module) {
     nb::class_<AllocatorBinding>(module, "SlotAllocator")
-        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "num_slots"_a.none(),
-             "page_size"_a.none() = 1, "core"_a = nb::none())
+        .def(nb::init<nb::handle, nb::handle>(), "num_slots"_a.none(), "page_size"_a.none() = 1)
         .def_prop_ro("num_slots", &AllocatorBinding::num_slots)
         .def_prop_ro("page_size", &AllocatorBinding::page_size)
         .def_prop_ro("free_size", &AllocatorBinding::free_size)

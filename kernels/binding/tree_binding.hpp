@@ -21,7 +21,7 @@ struct NodeInEpoch {
 
 class TreeBinding {
   public:
-    TreeBinding(nb::handle page_size, nb::handle policy, nb::handle core);
+    TreeBinding(nb::handle page_size, nb::handle policy);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);

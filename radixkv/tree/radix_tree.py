@@ -124,10 +124,10 @@ class RadixTree:
 
     page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
     policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
-    core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
-    Raises InvalidArgumentError for an unknown policy or core or a bad page size, and
-    CoreUnavailableError if the native core is asked for and not built. Nothing recurses. Not
-    thread-safe: `PrefixCache` puts a lock around it.
+    core: which one it is, "native" or "python".
+
+    A contract: `new_tree` makes one. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
+    around it.
     """
 
     page_size: int
@@ -135,8 +135,9 @@ class RadixTree:
     core: str
     epoch: int
 
-    def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
-        """See the class."""
+    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
+        """Only a core has one: see `radixkv.tree.new_tree`."""
+        raise TypeError("RadixTree is a contract; make a tree with radixkv.new_tree(...)")
 
     def match_prefix(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
