@@ -15,7 +15,7 @@ import numpy as np
 
 from radixkv.arrays import Int32Array
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
+from radixkv.tree import DEFAULT, Namespace, NodeInfo, Stored, Trimmed
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
@@ -183,7 +183,9 @@ def _size(changes: tuple[Logged, ...]) -> int:
     size = EVENT_BYTES * len(changes)
     for change in changes:
         if type(change) is Stored:
-            size += change.codes.nbytes + change.namespace.num_bytes
+            size += change.codes.nbytes
+            if change.namespace is not DEFAULT:  # most are, and it has no texts
+                size += change.namespace.num_bytes
     return size
 
 
