@@ -117,6 +117,7 @@ NB_MODULE(_core, module) {
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
+    bind_changes(module);
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

@@ -103,6 +103,23 @@ class Trimmed:
 Change: TypeAlias = Stored | Trimmed
 
 
+class Changes(tuple[Change, ...]):
+    """What changed, in order. The native core gives its own type, which makes them when it is read:
+    few of those that a log keeps ever are. It has a length, an iterator and `num_bytes`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the codes that were stored and the texts of their namespaces."""
+        stored = [change for change in self if isinstance(change, Stored)]
+        return sum(change.codes.nbytes + change.namespace.num_bytes for change in stored)
+
+
+NO_CHANGES = Changes()
+
+
 class Ledger(Protocol):
     """What keeps the slots outside the tree: see `radixkv.cache.ledger.SlotLedger`.
 
@@ -328,7 +345,7 @@ class RadixTree:
         """Record from now on what is stored and evicted; call `take_changes` regularly."""
         raise NotImplementedError
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> Changes:
         """What changed since the last call, in order; a split changes nothing.
 
         Empty if changes are not tracked.
