@@ -1,7 +1,6 @@
 """A call under way at a server."""
 
-import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -15,7 +14,6 @@ from radixkv.rpc.method_table import Rpc
 class Call:
     """Which RPC, and by whom.
 
-    came_at: seconds, by `time.monotonic`.
     data, request_id: of the request, once it is read; `data` as it came, `request_id` "" without.
     """
 
@@ -23,7 +21,6 @@ class Call:
     caller: Principal = ANYONE
     data: bytes = b""
     request_id: str = ""
-    came_at: float = field(default_factory=time.monotonic)
 
     def read(self, data: bytes) -> Any:
         """The request of `data`; raises InvalidArgumentError where it is not one."""

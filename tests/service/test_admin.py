@@ -1,8 +1,5 @@
 """AdminService, EvictPrefixes and GetStats of a namespace."""
 
-import time
-from concurrent.futures import ThreadPoolExecutor
-
 import grpc
 import numpy as np
 import pytest
@@ -11,7 +8,6 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.rpc.codec import unpack, write_namespace
 from radixkv.service import CacheServer
-from radixkv.service.server.handlers import InfoHandlers
 from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
 from radixkv.v1.info_pb2 import GetStatsRequest
@@ -139,25 +135,3 @@ def test_stats_of_one_namespace(cache, client):
         assert stats.num_nodes == 2
         assert client.stats(B).evictable_size == 2
         assert client.stats(Namespace()).evictable_size == 0
-
-
-def test_many_calls_for_stats_of_namespaces_share_walks(cache, server, monkeypatch):
-    """Whoever waits while one walks is served by the next walk, together."""
-    walks, walk = [], InfoHandlers._walk
-
-    def slow(self):
-        walks.append(self)
-        sizes = walk(self)
-        time.sleep(0.2)
-        return sizes
-
-    monkeypatch.setattr(InfoHandlers, "_walk", slow)
-    hold(cache, [1, 2, 3], Namespace(salt="a"))
-    with connect(server.address) as client, ThreadPoolExecutor(24) as pool:
-        client.stats()
-        asked = [pool.submit(client.stats, Namespace(salt="ab"[n % 2])) for n in range(24)]
-        found = [each.result().evictable_size for each in asked]
-        assert found == [3, 0] * 12
-        assert len(walks) <= 4
-        hold(cache, [1, 2, 9], Namespace(salt="a"))
-        assert client.stats(Namespace(salt="a")).evictable_size == 4, "and none is out of date"

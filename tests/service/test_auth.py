@@ -218,13 +218,14 @@ def test_a_long_file_is_read_beside_the_calls(tmp_path, cache):
     file.write_text(entry.format("new"))
     known.reload()
     caller = threading.get_ident()
-    read_by = []
+    read_by, asked = [], threading.Event()
     read = auth._read
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             auth, "_read", lambda path: read_by.append(threading.get_ident()) or read(path)
         )
         assert known.principal([("authorization", "Bearer t9999")]).name == "n9999"
+        asked.set()
         known._reading.join()
     assert known.principal([("authorization", "Bearer tnew")]).name == "nnew"
     assert read_by != [caller]

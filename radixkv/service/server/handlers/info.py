@@ -1,10 +1,5 @@
 """InfoService."""
 
-import time
-from collections import Counter, defaultdict
-from dataclasses import dataclass
-from typing import NamedTuple
-
 import grpc
 from google.protobuf.timestamp_pb2 import Timestamp
 
@@ -13,41 +8,13 @@ from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
-from radixkv.tree import Namespace, NodeInfo
+from radixkv.tree import Namespace
 from radixkv.v1.info_pb2 import (
     GetServerInfoRequest,
     GetServerInfoResponse,
     GetStatsRequest,
     GetStatsResponse,
 )
-from radixkv.v1.types_pb2 import ResponseHeader
-
-
-@dataclass(slots=True)
-class NamespaceSizes:
-    """What is resident of one namespace, in tokens and nodes."""
-
-    evictable: int = 0
-    protected: int = 0
-    num_nodes: int = 0
-
-    def add(self, node: NodeInfo) -> None:
-        """Count one node."""
-        self.num_nodes += 1
-        if node.lock_ref:
-            self.protected += len(node.codes)
-        else:
-            self.evictable += len(node.codes)
-
-
-class AllSizes(NamedTuple):
-    """The sizes of all namespaces at one revision, and when the walk over them began."""
-
-    began_at: float
-    epoch: int
-    revision: int
-    by_namespace: dict[Namespace, NamespaceSizes]
-    pins: Counter[Namespace]
 
 
 class InfoHandlers:
@@ -57,7 +24,6 @@ class InfoHandlers:
         self._context, self._cache = context, context.cache
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
-        self._sizes: AllSizes | None = None
 
     def get_server_info(self, _: GetServerInfoRequest, call: Call) -> GetServerInfoResponse:
         """Limits and identity."""
@@ -80,12 +46,12 @@ class InfoHandlers:
 
     def get_stats(self, request: GetStatsRequest, call: Call) -> GetStatsResponse:
         """Of the whole cache, or what is resident of one namespace."""
-        if request.HasField("namespace"):
-            namespace = codec.read_namespace(request.namespace)
-            call.caller.check_namespace(namespace)
-            return self._of_namespace(namespace, call)
-        call.caller.check_unbound("see what all tenants have cached")
         with self._context.locked():
+            if request.HasField("namespace"):
+                namespace = codec.read_namespace(request.namespace)
+                call.caller.check_namespace(namespace)
+                return self._of_namespace(namespace, call)
+            call.caller.check_unbound("see what all tenants have cached")
             return self._of_all(call)
 
     def _of_all(self, call: Call) -> GetStatsResponse:
@@ -106,29 +72,12 @@ class InfoHandlers:
         )
 
     def _of_namespace(self, namespace: Namespace, call: Call) -> GetStatsResponse:
-        """A walk serves all calls that had come when it began: those that wait share one."""
-        if self._sizes is None or call.came_at > self._sizes.began_at:
-            self._sizes = self._walk()
-        sizes = self._sizes
         present = self._cache.present(namespace)
-        found = sizes.by_namespace.get(present, NamespaceSizes())
+        evictable, protected, num_nodes = self._cache.tree.sizes_of(present)
         return GetStatsResponse(
-            header=ResponseHeader(
-                epoch=sizes.epoch, revision=0 if call.caller.is_bound else sizes.revision
-            ),
-            evictable_size=found.evictable,
-            protected_size=found.protected,
-            num_nodes=found.num_nodes,
-            num_pins=sizes.pins[present],
+            header=self._context.header(call),
+            evictable_size=evictable,
+            protected_size=protected,
+            num_nodes=num_nodes,
+            num_pins=sum(pin.namespace == present for pin in self._cache.loans.pins),
         )
-
-    def _walk(self) -> "AllSizes":
-        began_at = time.monotonic()
-        with self._context.locked():
-            nodes = list(self._cache.tree.walk())
-            pins = Counter(pin.namespace for pin in self._cache.loans.pins)
-            epoch, revision = self._cache.events.position()
-        by_namespace: defaultdict[Namespace, NamespaceSizes] = defaultdict(NamespaceSizes)
-        for node in nodes:
-            by_namespace[node.namespace].add(node)
-        return AllSizes(began_at, epoch, revision, dict(by_namespace), pins)
