@@ -74,7 +74,8 @@ class Replies:
         key = (caller, request.DESCRIPTOR.full_name, request.request_id)
         digest = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
         self._drop_old(caller)
-        entry = self._of.get(caller, {}).get(key)
+        kept = self._of.get(caller)
+        entry = None if kept is None else kept.get(key)
         if entry is None:
             return Reply(None, key, digest)
         if self._is_void(request, entry.message):
