@@ -11,7 +11,7 @@ from itertools import permutations
 from pathlib import Path, PurePosixPath
 
 PACKAGE = "radixkv"
-IMPORTERS = {"import_module", "native_module", "load"}
+IMPORTERS = {"import_module", "load"}
 """Functions that import the module which a text names: "radixkv.room.file", or with ":Name"."""
 TOPS = (PACKAGE, "kernels")
 GENERATED = f"{PACKAGE}/v1/"

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from radixkv.tree.tokens import EMPTY, Int32Array
+from radixkv.arrays import EMPTY, Int32Array
 
 # Slots of one borrower that are listed although they are its own no longer, beside as many as are.
 _STALE_ALLOWED = 1024

@@ -66,7 +66,7 @@ class SlotLedger:
         raise NotImplementedError
 
     def free(self, slots: Int32Array, fence: Fence | None = None) -> None:
-        """Free them behind `fence`, or the latest one: who read them before may still run."""
+        """Free them behind `fence`, or the latest one: what read them before may still run."""
         raise NotImplementedError
 
     # ---- the same on every core ----

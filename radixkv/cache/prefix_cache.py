@@ -493,7 +493,8 @@ class PrefixCache:
         return False
 
     def _check_running(self, request: Request) -> None:
-        if self._has_ended(request):
+        is_ours = type(request) is Request and request.pool is self.req_to_token
+        if not (is_ours and request.state == "running") and self._has_ended(request):
             raise RequestEndedError(
                 f"request must be running; request {request.id} is {request.state}",
                 request=request.id,

@@ -76,9 +76,12 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        # `self` is not a parameter: to pass it on beside *args would copy them.
+        # Each request pays for this three times: acquire() is half a `with`, and a parameter `self`
+        # would copy the others.
         own: Transactions = args[0].transactions  # type: ignore[attr-defined]
-        with own.lock:
+        lock = own.lock
+        lock.acquire()
+        try:
             if own.is_copying:
                 raise InvalidArgumentError("kv.copy must not call the cache; got a call")
             try:
@@ -86,5 +89,7 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
             finally:
                 if changes := own.take_changes():
                     own.events.append(changes)
+        finally:
+            lock.release()
 
     return locked

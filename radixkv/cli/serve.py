@@ -7,6 +7,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from radixkv.cli.event_options import EventFlags
 from radixkv.cli.options import with_options
 from radixkv.cli.prompts import Inbox, feed, open_prompts
 from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
@@ -58,6 +59,7 @@ def serve(
         Path | None, typer.Option(help='TOML file of alias = "salt", for metrics by tenant.')
     ] = None,
     flags: ServerFlags,
+    events: EventFlags,
     as_json: Json = False,
 ) -> None:
     """Run a model on prompts, with a server of its cache beside it.
@@ -93,18 +95,19 @@ def serve(
         tenants=_read_tenants(tenants),
         **flags.options(),
     )
-    if model is None:
-        _serve_alone(server, slots, flags.grace)
-        return
-    lines = open_prompts(prompts)
-    generator, tokenizer = _load(model, cache, max_batch)
-    from radixkv.cli.serve_loop import ServeLoop
+    with events.publishing(cache):
+        if model is None:
+            _serve_alone(server, slots, flags.grace)
+            return
+        lines = open_prompts(prompts)
+        generator, tokenizer = _load(model, cache, max_batch)
+        from radixkv.cli.serve_loop import ServeLoop
 
-    loop = ServeLoop(
-        generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
-    )
-    what = f"{model} with {slots:,} slots"
-    _run(loop, server, lines, what, once=once, grace_s=flags.grace)
+        loop = ServeLoop(
+            generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
+        )
+        what = f"{model} with {slots:,} slots"
+        _run(loop, server, lines, what, once=once, grace_s=flags.grace)
 
 
 def _check_alone(given: dict[str, Any]) -> None:

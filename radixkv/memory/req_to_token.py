@@ -51,13 +51,16 @@ class ReqToTokenPool:
 
     def free(self, row: int) -> None:
         """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
-        is_int = type(row) is int or isinstance(row, np.integer)
-        if not is_int or not 0 <= row < self.max_requests or not self._is_held[row]:
+        try:
+            is_held = row >= 0 and self._is_held[row]
+        except (IndexError, TypeError):
+            is_held = False
+        if not is_held:
             raise InvalidArgumentError(
                 f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
-        self._free.append(row)
+        self._free.append(int(row))
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.

@@ -4,6 +4,7 @@ from itertools import count
 
 import numpy as np
 
+from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
 from radixkv.router.holdings import RunInfo
 from radixkv.router.pick_input import IntArray
 from radixkv.router.python_nodes import (
@@ -20,7 +21,6 @@ from radixkv.router.python_nodes import (
     note,
 )
 from radixkv.tree import TokenIds, as_token_ids
-from radixkv.tree.tokens import EMPTY, INT32_MAX, Int32Array
 
 
 class PythonHoldings:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
 from radixkv.errors import InvalidTokensError, NoWorkersError
 from radixkv.router.cache_miss_sampling import (
@@ -27,7 +28,6 @@ from radixkv.router.probing import Prober
 from radixkv.router.staleness import StalenessWeights
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 
 
 class Pick(NamedTuple):

@@ -18,8 +18,9 @@ from radixkv.tree.radix_tree import (
     Stored,
     Trimmed,
 )
+from radixkv.tree.reader import TokenIds
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids
+from radixkv.tree.tokens import as_slots, as_token_ids
 
 __all__ = [
     "DEFAULT",

@@ -6,20 +6,9 @@ A tree reads with the reader of its own core; these use the one that RADIXKV_COR
 from collections.abc import Sequence
 from functools import cache
 
-from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
+from radixkv.arrays import Int32Array
 from radixkv.tree.factory import new_reader
 from radixkv.tree.reader import Reader, TokenIds
-
-__all__ = [
-    "EMPTY",
-    "INT32_MAX",
-    "Int32Array",
-    "TokenIds",
-    "as_prompts",
-    "as_slots",
-    "as_token_ids",
-    "read_message_ids",
-]
 
 
 @cache

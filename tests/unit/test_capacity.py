@@ -103,7 +103,7 @@ def test_nothing_seen_is_no_hit():
 
 @pytest.mark.parametrize("factor", [-1, 4.1, float("nan")])
 def test_factors_have_bounds(factor):
-    with pytest.raises(InvalidArgumentError, match="factor is"):
+    with pytest.raises(InvalidArgumentError, match="factor must be"):
         CapacityEstimator(10).hit_rate(factor)
 
 

@@ -43,7 +43,7 @@ ALLOWED = {
     "service": ON_TOP | {"rpc"},
     "router": ON_TOP | {"rpc"},
     "lab": ON_TOP,
-    "integrations": ON_TOP,
+    "integrations": ON_TOP | {"rpc", "service"},
 }
 # These may use every room. They import late, which `LIGHT` below checks.
 FREE = {"cli", "doctor", "demo", "__main__"}

@@ -2,6 +2,7 @@
 
 import typer
 
+from radixkv.cli.lab.advise import lab_advise
 from radixkv.cli.lab.curve import lab_curve
 from radixkv.cli.lab.explain import lab_explain
 from radixkv.cli.lab.generate import lab_generate
@@ -15,6 +16,7 @@ lab = typer.Typer(
     no_args_is_help=True,
 )
 commands = {
+    "advise": lab_advise,
     "replay": lab_replay,
     "sweep": lab_sweep,
     "curve": lab_curve,

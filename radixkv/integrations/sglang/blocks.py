@@ -59,7 +59,7 @@ class BlockEvents:
         self._runs: dict[int, RunNode] = {}
         self._recorder.record_all_cleared()
 
-    def follow(self, changes: Iterable[Change]) -> None:
+    def append(self, changes: Iterable[Change]) -> None:
         """Record what changed, in order."""
         for change in changes:
             if isinstance(change, Stored):

@@ -8,8 +8,9 @@ then checkpoint, once for each chunk and once at its end; then unlock. See SGLan
 
 import threading
 import time
-from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from functools import wraps
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -26,20 +27,44 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 )
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
+from radixkv.arrays import EMPTY, Int32Array
+from radixkv.cache.stats import Totals
 from radixkv.errors import CacheCorruptedError, InvalidTokensError
 from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
-from radixkv.integrations.sglang.numbers import slot_numbers
+from radixkv.integrations.sglang.numbers import SlotNumbers, slot_numbers
 from radixkv.integrations.sglang.order import depth_first
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
+from radixkv.tree.radix_tree import Change
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Our handles know what they lock.
 _RECEIPT = DecLockRefParams()
+
+
+class Follower(Protocol):
+    """Who gets to know what became cached and what was evicted."""
+
+    def append(self, changes: Iterable[Change]) -> None:
+        """What one call changed, in order."""
+
+    def clear(self) -> None:
+        """Everything was forgotten."""
+
+
+def _locked(method: Method) -> Method:
+    """Under the lock of the tree."""
+
+    @wraps(method)
+    def locked(self: "RadixKVCache", /, *args: Any, **kwargs: Any) -> Any:
+        with self.tree_lock:
+            return method(self, *args, **kwargs)
+
+    return cast(Method, locked)
 
 
 class Place:
@@ -64,29 +89,42 @@ class Place:
 
 
 class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
-    """A prefix cache for one scheduler of SGLang. Its calls are enqueued, and wait for nothing."""
+    """A prefix cache for one scheduler of SGLang. Its calls are enqueued, and wait for nothing.
+
+    numbers: what stands in its tree for slots, by default as their device wants it.
+    """
 
     disable = False
 
-    def __init__(self, params: CacheInitParams) -> None:
+    def __init__(self, params: CacheInitParams, numbers: SlotNumbers | None = None) -> None:
         self.req_to_token_pool = params.req_to_token_pool
         self.token_to_kv_pool_allocator = params.token_to_kv_pool_allocator
         self.page_size: int = params.page_size
         self.is_eagle: bool = params.is_eagle
         self.tree = new_tree(self.page_size, params.eviction_policy.lower())
-        self.lock_of_tree = threading.RLock()
+        # The scheduler's one thread has it alone, unless a server answers beside it.
+        self.tree_lock = threading.RLock()
+        self.totals = Totals()
         self._keys = Keys(self.is_eagle, lambda: (node.codes for node in self.tree.walk()))
         allocator = self.token_to_kv_pool_allocator
-        self._numbers = slot_numbers(allocator.size, allocator.device)
-        self._events = BlockEvents(params, self._keys) if params.enable_kv_cache_events else None
-        if self._events is not None:
-            self.tree.track_changes()
+        self._numbers = numbers or slot_numbers(allocator.size, allocator.device)
+        self._followers: list[Follower] = []
+        self._events = None
+        if params.enable_kv_cache_events:
+            self._events = BlockEvents(params, self._keys)
+            self.follow(self._events)
         if params.enable_metrics:
             self.init_metrics_collector()
         self.root_node = self._root()
 
+    def follow(self, follower: Follower) -> None:
+        """Let `follower` know of all that changes from now on, on the scheduler's thread."""
+        self.tree.track_changes()
+        self._followers.append(follower)
+
     # ---- looking ----
 
+    @_locked
     def match_prefix(self, params: MatchPrefixParams) -> MatchResult:
         """The longest cached prefix of a key, in whole pages."""
         key = params.key
@@ -112,28 +150,33 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
 
     # ---- the life of a request ----
 
+    @_locked
     def lock(self, node: Place) -> TreeLock:
         """Protect the tokens of a place from eviction."""
         self.tree.inc_lock_ref(node.handle)
         return TreeLock(node, _RECEIPT)
 
+    @_locked
     def unlock(self, lock: TreeLock | None) -> None:
         """Undo one `lock`."""
         if lock is not None:
             self.tree.dec_lock_ref(lock.node.handle)
 
+    @_locked
     def inc_lock_ref(self, node: Place) -> IncLockRefResult:
         """`lock` for those who keep the receipt themselves."""
         before = self.tree.evictable_size
         self.tree.inc_lock_ref(node.handle)
         return IncLockRefResult(delta=self.tree.evictable_size - before)
 
+    @_locked
     def dec_lock_ref(self, node: Place, params: DecLockRefParams | None = None) -> DecLockRefResult:
         """Undo one `inc_lock_ref`."""
         before = self.tree.evictable_size
         self.tree.dec_lock_ref(node.handle)
         return DecLockRefResult(delta=self.tree.evictable_size - before)
 
+    @_locked  # type: ignore[arg-type]  # a ParamSpec has no form for **_ alone
     def checkpoint(self, req: Any, *, up_to: int, **_: Any) -> None:
         """Store the whole pages of the request's first `up_to` tokens, and move its lock there.
 
@@ -172,6 +215,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         lock = self.lock(place)
         self.unlock(req.lock)
         req.lock, req.last_node = lock, place
+        self._count(req, known, length - stored.prefix_length)
         kv.cache_inserted_len = max(kv.cache_inserted_len, length)
         kv.cache_protected_len = length
         self._record()
@@ -181,10 +225,12 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         own = ((max(start, kv.cache_protected_len), end) for start, end in ranges)
         super().free_kv_row(kv, [(start, end) for start, end in own if start < end])
 
+    @_locked
     def evict(self, params: EvictParams) -> EvictResult:
         """Free `num_tokens` tokens (rounded up to whole pages), or all that are under no lock."""
         start = time.perf_counter()
         evicted = self.tree.evict(params.num_tokens)
+        self.totals.evicted_tokens += len(evicted)
         if len(evicted):
             slots = self._numbers.slots(evicted)
             self._numbers.give_back(evicted)
@@ -193,13 +239,14 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         self.update_eviction_metrics(len(evicted), start)
         return EvictResult(num_tokens_evicted=len(evicted))
 
+    @_locked
     def reset(self) -> None:
         """Forget everything; the caller clears the allocator and the rows itself."""
         self.tree.reset()
         self._numbers.clear()
         self._keys.clear()
-        if self._events is not None:
-            self._events.clear()
+        for follower in self._followers:
+            follower.clear()
         self.root_node = self._root()
 
     # ---- sizes, events, words ----
@@ -223,16 +270,19 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         """What SGLang publishes, since the last call."""
         return [] if self._events is None else self._events.take()
 
+    @_locked
     def all_values_flatten(self) -> torch.Tensor:
         """(total_size,) int64 on the device: the slots of all cached tokens."""
         return self._numbers.slots(self.tree.all_slots())
 
+    @_locked
     def sanity_check(self) -> None:
         """Raises CacheCorruptedError naming each broken invariant. Walks everything."""
         broken = self.tree.check_integrity()
         if broken:
             raise CacheCorruptedError("; ".join(broken), violations=broken)
 
+    @_locked
     def pretty_print(self) -> None:
         """The tree on stdout."""
         print(format_tree(self.tree))
@@ -251,5 +301,14 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             return use(self._keys.narrow(path))
 
     def _record(self) -> None:
-        if self._events is not None:
-            self._events.follow(self.tree.take_changes())
+        if self._followers:
+            changes = self.tree.take_changes()
+            for follower in self._followers:
+                follower.append(changes)
+
+    def _count(self, req: Any, known: int, stored: int) -> None:
+        """Of a request's first checkpoint on what it found; `stored` tokens are new."""
+        if not req.kv.cache_inserted_len:
+            self.totals.lookup_tokens += len(req.origin_input_ids)
+            self.totals.hit_tokens += min(known, len(req.origin_input_ids))
+        self.totals.published_tokens += stored

@@ -1,6 +1,7 @@
 """How SGLang gets to know of the cache."""
 
 import logging
+import os
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError
@@ -68,4 +69,25 @@ def build(ctx: Any) -> Any:
             f"{', '.join(surface.TESTED_VERSIONS)}",
             missing=left,
         )
-    return RadixKVCache(ctx.params)
+    cache = RadixKVCache(ctx.params)
+    if _is_first_rank(ctx):
+        _serve_beside(cache)
+    return cache
+
+
+def _is_first_rank(ctx: Any) -> bool:
+    params = ctx.params
+    return not (ctx.tp_rank or params.pp_rank or params.attn_cp_rank)
+
+
+def _serve_beside(cache: Any) -> None:
+    """A gRPC server over the cache, if RADIXKV_SGLANG_LISTEN names an address for it."""
+    if not os.environ.get("RADIXKV_SGLANG_LISTEN"):
+        return
+    from radixkv.integrations.sglang import service
+
+    allocator = cache.token_to_kv_pool_allocator
+    seen = service.EngineCache(cache.tree, cache.tree_lock, allocator, cache.totals)
+    cache.follow(seen.events)
+    cache.server = service.serve(seen)
+    log.info("radixkv: listening on %s, beside SGLang's scheduler", cache.server.address)

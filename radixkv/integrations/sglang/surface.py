@@ -38,13 +38,13 @@ USED = {
         "CacheInitParams": (
             "req_to_token_pool token_to_kv_pool_allocator page_size is_eagle eviction_policy "
             "eviction_policy_config enable_metrics enable_kv_cache_events dynamo_kv_event_format "
-            "kv_event_lora_names"
+            "kv_event_lora_names pp_rank attn_cp_rank"
         ),
     },
     "sglang.srt.mem_cache.registry": {
         "TreeCacheBuildContext": (
             "server_args params is_hybrid_swa is_hybrid_ssm enable_hierarchical_cache "
-            "disable_radix_cache"
+            "disable_radix_cache tp_rank"
         ),
         "default_radix_cache_factory": "",
     },

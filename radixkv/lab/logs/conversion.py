@@ -6,6 +6,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import NamedTuple
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidLogError
 from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.formats import FORMATS, format_named, format_of
@@ -17,7 +18,6 @@ from radixkv.lab.logs.rows import Place, Rows
 from radixkv.lab.logs.segments import Segments
 from radixkv.lab.logs.store import About, StoredLog, Writer
 from radixkv.lab.logs.tokenizing import Tokenizer
-from radixkv.tree.tokens import Int32Array
 
 _LOOKED_AT = 100  # rows, to recognize the format by
 _BATCH_CHARACTERS, _BATCH_REQUESTS = 4_000_000, 4096

@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import MessageTooLargeError
 from radixkv.rpc import codec
 from radixkv.rpc.codec import Encoded, Prompt
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.rpc.method_table import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest, MatchPrefixResponse
 

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import GetLeaseRequest, GrantLeaseRequest, RevokeLeaseRequest
 from radixkv.v1.prefix_cache_pb2 import (

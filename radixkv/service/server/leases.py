@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedDict, SortedSet
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache import PrefixCache
 from radixkv.cache.loans import Aside
 from radixkv.cache.pin import Pin
@@ -34,7 +35,6 @@ from radixkv.rpc.limits import (
     MAX_PINS,
     MIN_LEASE_TTL_S,
 )
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 logger = logging.getLogger(__name__)
 

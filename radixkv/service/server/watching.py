@@ -12,7 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Runs, StoredRun, Update, runs_of
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,

@@ -143,6 +143,8 @@ class CacheInitParams:
     enable_kv_cache_events: bool = False
     dynamo_kv_event_format: bool = False
     kv_event_lora_names: Any = field(default_factory=dict)
+    pp_rank: int = 0
+    attn_cp_rank: int = 0
 
 
 class BlockStored:
@@ -246,6 +248,7 @@ class TreeCacheBuildContext:
     is_hybrid_ssm: bool
     enable_hierarchical_cache: bool
     disable_radix_cache: bool
+    tp_rank: int
 
 
 def default_radix_cache_factory(ctx):

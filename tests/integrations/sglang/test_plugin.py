@@ -40,6 +40,7 @@ def context(scheduler):
             "is_hybrid_ssm": False,
             "enable_hierarchical_cache": False,
             "disable_radix_cache": False,
+            "tp_rank": 0,
         }
         return SimpleNamespace(
             server_args=SimpleNamespace(**dict.fromkeys(args, True)),
