@@ -66,6 +66,7 @@ void bind_tree(nb::module_& module) {
         .def("track_changes", &TreeBinding::track_changes)
         .def("take_changes", &TreeBinding::take_changes)
         .def("all_slots", &TreeBinding::all_slots)
+        .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)

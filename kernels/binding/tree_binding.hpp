@@ -55,6 +55,7 @@ class TreeBinding {
     void track_changes() { tracks_ = true; }
     nb::object take_changes();
     nb::object all_slots() const;
+    nb::tuple sizes_of(nb::handle space);
     nb::list check_integrity() const;
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----

@@ -9,7 +9,7 @@ import numpy as np
 
 from radixkv.arrays import Int32Array
 from radixkv.tree.content import Content, ContentSpan
-from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
 
 
@@ -355,6 +355,16 @@ class RadixTree:
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well."""
         raise NotImplementedError
+
+    def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]:
+        """Evictable tokens, locked tokens and nodes of one namespace. Cost: O(its nodes)."""
+        check_namespace(namespace)
+        sizes, num_nodes = {False: 0, True: 0}, 0
+        for node in self.walk():
+            if node.namespace == namespace:
+                sizes[node.lock_ref > 0] += len(node.codes)
+                num_nodes += 1
+        return sizes[False], sizes[True], num_nodes
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""
