@@ -104,6 +104,10 @@ void bind_ledger(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     import_python();
     nb::class_<Handle>(module, "Handle").def_prop_ro("length", [](const Handle& handle) {
         return handle.place.length;

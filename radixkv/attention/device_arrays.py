@@ -10,10 +10,12 @@ class DeviceArrays:
     """Named int32 arrays on a device that are brought there together, in one copy.
 
     Each keeps its place while it fits, so that captured graphs find it; `generation` counts moves.
+    least: numbers that each array has room for from the start.
     """
 
-    def __init__(self, device: torch.device) -> None:
+    def __init__(self, device: torch.device, least: int = 4) -> None:
         self.generation = 0
+        self._least = least
         self._device = device
         self._places: dict[str, slice] = {}
         self._buffer = torch.zeros(0, dtype=torch.int32, device=device)
@@ -36,7 +38,9 @@ class DeviceArrays:
     def _make_room(self, arrays: dict[str, Int32Array]) -> None:
         start = 0
         for name, array in arrays.items():
-            size = max(_size(self._places.get(name)), 4, 1 << (array.size - 1).bit_length())
+            size = max(
+                _size(self._places.get(name)), self._least, 1 << (array.size - 1).bit_length()
+            )
             self._places[name] = slice(start, start + size)
             start += size
         self._buffer = torch.zeros(start, dtype=torch.int32, device=self._device)

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace, PrefixCache, errors
-from radixkv.cache.pin import Insert
+from radixkv.cache.loans import Insert
 
 A = Namespace(salt="a")
 ME, OTHER = 1, 2

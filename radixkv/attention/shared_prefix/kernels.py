@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from radixkv.attention.scores import ScoreOptions
+from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
 from radixkv.attention.shared_prefix.plan import Shape
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend
 from radixkv.memory.kv_pool import MHATokenToKVPool
@@ -13,8 +14,8 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 # Stages of a narrow block among narrow blocks, and beside a wide block. With fewer stages more
 # blocks find room. Measured on an H200.
 STAGES, STAGES_BESIDE = 4, 2
-# Query rows of the largest narrow CUDA tile.
-NARROW_ROWS = 16
+# Query heads a KV head that the CUDA kernels serve.
+MAX_GROUP = 16
 # Narrow blocks that a multiprocessor runs at once.
 NARROW_BLOCKS = 6
 
@@ -52,7 +53,7 @@ class TileKernels:
     def serving(self, group: int) -> str:
         """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
         "cuda" or "triton"."""
-        return "cuda" if self._has_cuda and group <= NARROW_ROWS else "triton"
+        return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
 
     def run(
         self,
@@ -111,7 +112,7 @@ class TileKernels:
     ) -> None:
         tiles = (
             (wide, self._wide_tile(wide.rows if wide else 0)),
-            (narrow, replace(NARROW, rows=max(NARROW.rows, narrow.rows if narrow else 0))),
+            (narrow, _narrow_tile(narrow.rows if narrow else 0)),
         )
         for items, tile in tiles:
             if items is None:
@@ -129,6 +130,11 @@ class TileKernels:
         if self._wide_rows == 128 and self._pool.dtype.itemsize <= 2:
             return Tile(rows, 64, 8, 5)
         return Tile(rows, 32, 4, 3)
+
+
+def _narrow_tile(rows: int) -> Tile:
+    rows = max(NARROW.rows, rows)
+    return replace(NARROW, rows=rows, num_warps=rows // NARROW.rows)
 
 
 def _is_hopper(device: torch.device) -> bool:

@@ -120,7 +120,7 @@ def _attend(
         start = tl.maximum(start, (limit - window) // SLOTS * SLOTS)
         whole = start
     else:
-        whole = start + (tl.minimum(limit, end) - start) // SLOTS * SLOTS
+        whole = start + tl.maximum(tl.minimum(limit, end) - start, 0) // SLOTS * SLOTS
     for position in range(start, whole, SLOTS):
         row_max, row_sum, acc = _step(
             rows, k_pool, v_pool, table, position, end, lows, limits, row_max, row_sum, acc,

@@ -57,13 +57,13 @@ def attend_narrow(
     stages: int,
     beside_last: bool,
 ) -> None:
-    """As `attend_wide`, for few rows: 8 or 16. stages: of 16 slots, in shared memory.
+    """As `attend_wide`, for few rows, 8, 16, 32 or 64, whose queries need not see all of a run.
 
-    beside_last: starts while the kernel launched before runs, once all of that runs, and ends after
-    it. The next kernel may start beside this one.
+    stages: of 16 slots, in shared memory. beside_last: starts while the kernel launched before
+    runs, once all of that runs, and ends after it. The next kernel may start beside this one.
     """
     shape = _shape(q, k_pool, page_size, rows)
-    kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=32, extra=0)
+    kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=max(32, 2 * rows), extra=0)
     inputs = q, k_pool, v_pool, table
     kernel.launch(inputs, work, partial_o, partial_lse, scale=scale, beside_last=beside_last)
 

@@ -5,13 +5,15 @@ watcher that falls behind what the log keeps is cut. Watchers at one place share
 """
 
 import asyncio
+import weakref
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Runs, StoredRun, Update, runs_of
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
@@ -29,7 +31,6 @@ from radixkv.v1.watch_pb2 import WatchRequest
 # engine costs a few hundred messages a second, not one a revision.
 _GATHER_S = 0.002
 _PAGES_KEPT = 16
-_SNAPSHOTS_AT_ONCE = 2
 
 
 class LogNotifier:
@@ -64,6 +65,14 @@ class Place:
     revision: int
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Snapshot:
+    """All that was cached at a place in the log."""
+
+    place: Place
+    runs: Runs
+
+
 class Watches:
     """All watchers of one cache. Belongs to the event loop that made it.
 
@@ -76,7 +85,9 @@ class Watches:
         self._notifier = LogNotifier(asyncio.get_running_loop())
         self._pages: OrderedDict[tuple[Place, Namespace | None], tuple[Place, list[bytes]]]
         self._pages = OrderedDict()
-        self._snapshots = asyncio.Semaphore(_SNAPSHOTS_AT_ONCE)
+        self._taking = asyncio.Lock()
+        # Kept by the watchers that it is being sent to, however many they are.
+        self._shared: weakref.ref[Snapshot] | None = None
         self._is_draining = False
         self.places: dict[object, Place] = {}
         self._log.listen(self._notifier.notify)
@@ -102,10 +113,12 @@ class Watches:
         me = object()
         try:
             if request.snapshot:
-                epoch, revision, runs = await self._snapshot(namespace)
-                self.places[me] = Place(epoch, revision)
-                for piece in write_snapshot(epoch, revision, runs):
+                snapshot = await self._snapshot()
+                self.places[me] = snapshot.place
+                for piece in _write(snapshot, namespace):
+                    self._check_kept(snapshot.place)
                     yield piece
+                del snapshot  # which others may share; the place is enough from here on
             else:
                 self.places[me] = place = self._start(request)
                 yield _progress(place)
@@ -159,25 +172,50 @@ class Watches:
         try:
             update = self._log.read(place.epoch, place.revision, PIECE_BYTES)
         except HistoryLostError as error:
-            raise WatcherTooSlowError(
-                f"the log no longer has what came after revision {place.revision}",
-                last_revision=place.revision,
-                compact_revision=self._log.compact_revision,
-            ) from error
+            raise self._too_slow(place) from error
         if namespace is not None:
             update = _only(update, namespace)
         return Place(update.epoch, update.revision), list(write_update(update))
 
-    async def _snapshot(self, namespace: Namespace | None) -> tuple[int, int, Runs]:
-        def take() -> tuple[int, int, Runs]:
-            with self._cache.lock:
-                return *self._log.position(), runs_of(self._cache.tree.walk())
+    async def _snapshot(self) -> "Snapshot":
+        """A snapshot that the log goes on from: one that is being sent, or else a new one."""
 
-        async with self._snapshots:
-            epoch, revision, runs = await self._in_writer(take)
-        if namespace is not None:
-            runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
-        return epoch, revision, runs
+        def take() -> Snapshot:
+            with self._cache.lock:
+                place = Place(*self._log.position())
+                return Snapshot(place, runs_of(self._cache.tree.walk()))
+
+        async with self._taking:
+            snapshot = self._shared() if self._shared is not None else None
+            if snapshot is None or not self._is_kept(snapshot.place):
+                snapshot = await self._in_writer(take)
+                self._shared = weakref.ref(snapshot)
+        return snapshot
+
+    def _is_kept(self, place: Place) -> bool:
+        return place.epoch == self._log.epoch and place.revision >= self._log.compact_revision
+
+    def _check_kept(self, place: Place) -> None:
+        """Raises WatcherTooSlowError where the log no longer has what comes after the place.
+
+        After a clear it has: a watcher in the middle of a snapshot gets the rest and the clear.
+        """
+        if place.epoch == self._log.epoch and not self._is_kept(place):
+            raise self._too_slow(place)
+
+    def _too_slow(self, place: Place) -> WatcherTooSlowError:
+        return WatcherTooSlowError(
+            f"the log no longer has what came after revision {place.revision}",
+            last_revision=place.revision,
+            compact_revision=self._log.compact_revision,
+        )
+
+
+def _write(snapshot: Snapshot, namespace: Namespace | None) -> Iterator[bytes]:
+    place, runs = snapshot.place, snapshot.runs
+    if namespace is not None:
+        runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
+    return write_snapshot(place.epoch, place.revision, runs)
 
 
 def _wanted(request: WatchRequest) -> Namespace | None:
