@@ -47,7 +47,7 @@ def test_published_hit_rates_of_traces_of_blocks_of_64(read_trace, name, capacit
 
 @pytest.mark.parametrize(
     ("name", "page_size"),
-    [("lmcache_magagent", 1), ("taubench_airline", 16), ("claude_code_b", 64)],
+    [("lmcache_magagent", 1), ("taubench_airline", 16), ("hotpot_react", 64)],
 )
 def test_sixteen_in_flight_never_take_more_than_the_pool(read_trace, name, page_size):
     log = in_order(read_trace(name), "interleave-16")
