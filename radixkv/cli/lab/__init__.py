@@ -3,6 +3,7 @@
 import typer
 
 from radixkv.cli.lab.advise import lab_advise
+from radixkv.cli.lab.compare import lab_compare
 from radixkv.cli.lab.curve import lab_curve
 from radixkv.cli.lab.explain import lab_explain
 from radixkv.cli.lab.generate import lab_generate
@@ -22,6 +23,7 @@ commands = {
     "curve": lab_curve,
     "explain": lab_explain,
     "report": lab_report,
+    "compare": lab_compare,
     "generate": lab_generate,
 }
 for name, command in commands.items():
