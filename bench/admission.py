@@ -6,7 +6,7 @@ arrival, and an infinite cache.
 
 import argparse
 import sys
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from rich.console import Console
@@ -14,11 +14,12 @@ from rich.table import Table
 
 from bench.report import RESULTS, save
 from bench.traces import find_traces, read
-from radixkv.lab.admission import ADMISSIONS
-from radixkv.lab.clairvoyant import clairvoyant_hit_rate
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.scheduling import SCHEDULINGS
+from radixkv.lab.replay.setting import Setting
 
 ORDER = "interleave-16"
 CASES = (
@@ -43,11 +44,12 @@ class Row:
 def measure(traces: Path, trace: str, capacity: int) -> Row:
     log = in_order(read(traces, trace), ORDER)
     paths = find_paths(log)
-    longest_match = Setting(capacity=capacity, admission=ADMISSIONS["longest-match"])
+    setting = Setting(capacity=capacity, capacity_of="cache")
+    longest_match = replace(setting, scheduling=SCHEDULINGS["longest-match"])
     return Row(
         trace,
         capacity,
-        lru=100 * replay(log, Setting(capacity=capacity)).hit_rate,
+        lru=100 * replay(log, setting).hit_rate,
         longest_match=100 * replay(log, longest_match).hit_rate,
         clairvoyant=100 * clairvoyant_hit_rate(paths, capacity),
         infinite=100 * paths.ideal_hit_rate,

@@ -1,14 +1,14 @@
 """Known policies, adapted to a tree of prefixes: what `adaptive` was weighed against.
 
-Each works on the runs of a log (`radixkv.lab.paths`), evicts leaves only and trims the last victim,
-as the tree does; nothing is pinned. They show what an idea gives, and make no claim about the
-systems that it is named after.
+Each works on the runs of a log (`radixkv.lab.replay.paths`), evicts leaves only and trims the last
+victim, as the tree does; nothing is pinned. They show what an idea gives, and make no claim about
+the systems that it is named after.
 """
 
 from collections import OrderedDict
 from collections.abc import Callable, Iterable
 
-from radixkv.lab.paths import Paths
+from radixkv.lab.replay.paths import Paths
 
 
 class Policy:

@@ -15,10 +15,11 @@ from rich.table import Table
 from bench.report import save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv.cache.capacity import CapacityEstimator
-from radixkv.lab.curve import lru_curve, sampled_curve
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import RequestLog, in_order
+from radixkv.lab.logs.requests import RequestLog, in_order
+from radixkv.lab.replay.curve import lru_curve, sampled_curve
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 Row: TypeAlias = dict[str, Any]
 MOST_APART = 1.5  # points
@@ -59,7 +60,7 @@ def live(log: RequestLog, capacity: int) -> Row:
 def sampled(log: RequestLog, capacity: int, policy: str = "adaptive") -> Row:
     """The sampled curve at one capacity beside a replay of the whole log, in percent."""
     (found,) = sampled_curve(find_paths(log), [capacity], policy)
-    exact = replay(log, Setting(capacity=capacity, policy=policy)).hit_rate
+    exact = replay(log, Setting(capacity=capacity, policy=policy, capacity_of="cache")).hit_rate
     return {
         "exact": 100 * exact,
         "sampled": 100 * found.hit_rate,

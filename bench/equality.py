@@ -3,9 +3,9 @@
     python -m bench.equality            all of it, into bench/results/equality.json
     python -m bench.equality --prompts 12 --out equality.json
 
-Each prompt is the first 200 and the last 200 token ids of a traced request. What it is compared
-with is the same model run by transformers alone, one prompt at a time with transformers' own cache.
-Our runs share a pool that is far too small for them, so that they evict and retract all the time.
+Each prompt is the first 200 and the last 200 token ids of a traced request. The reference is the
+same model run by transformers alone, one prompt at a time, with transformers' own cache. Our runs
+share a pool that is far too small for them, so they evict and retract all the time.
 """
 
 import argparse
@@ -82,7 +82,7 @@ class Alone:
 
 @dataclass(frozen=True)
 class Difference:
-    """A prompt whose tokens came out otherwise, and how near a tie that was."""
+    """A prompt whose tokens differ, and how close to a tie the first difference was."""
 
     prompt: int
     position: int
@@ -212,14 +212,14 @@ def _difference(prompt: int, generation: Generation, alone: Alone) -> Difference
 
 
 def _logit_difference(generation: Generation, alone: Alone) -> float:
-    """The largest, as long as both have seen the same tokens."""
+    """The largest, over the positions where both have seen the same tokens."""
     at = _first_difference(generation, alone)
     end = NEW_TOKENS if at is None else at + 1
     return float((torch.stack(generation.logits[:end]) - alone.logits[:end]).abs().max())
 
 
 def table(results: list[Result]) -> Table:
-    """The results for a person."""
+    """The results, to be read."""
     title = f"{NEW_TOKENS} greedy tokens, with the cache against without (dlogit: the largest)"
     shown = Table(title=title, box=SIMPLE)
     columns = "page chunk slots equal dlogit prompt cached computed evicted retr. s"

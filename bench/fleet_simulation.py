@@ -3,7 +3,7 @@
 Each worker is a `PrefixCache` that evicts, and the `Router` knows of them what their event logs
 tell. Some sessions are at work at once; the next turn of one comes some time after the last is
 answered, and when a session ends the next one of the trace begins. A worker serves one request at a
-time, TOKENS_PER_S of the prompt tokens that it computes and of those that it answers.
+time, TOKENS_PER_S of the prompt tokens that it computes and of those that it summary.
 """
 
 import heapq
@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from radixkv import PrefixCache
-from radixkv.lab.reading import Reading, read_log
-from radixkv.lab.requests import ListedLog, Request, RequestLog
-from radixkv.router import Pick, Policy, Router
-from radixkv.tree.tokens import EMPTY
+from radixkv.arrays import EMPTY
+from radixkv.lab.logs.reading import Reading, read_log
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest, RequestLog
+from radixkv.router import Pick, Router, RoutingPolicy
 
 TOKENIZER = "tokenizer_smollm2.json.xz"
 TOKENS_PER_S = 2_000
@@ -43,8 +43,8 @@ class Case(NamedTuple):
 class Waiting(NamedTuple):
     """A request at a worker, the turns of its session after it, and the pick that brought it."""
 
-    request: Request
-    turns: deque[Request]
+    request: LoggedRequest
+    turns: deque[LoggedRequest]
     pick: Pick
 
 
@@ -79,7 +79,7 @@ class Simulation:
         self,
         log: RequestLog,
         case: Case,
-        policy: str | Policy,
+        policy: str | RoutingPolicy,
         workers: int,
         pause: float,
         seed: int = 1,
@@ -127,14 +127,14 @@ class Simulation:
         if turns is not None:
             self._next_turn(turns)
 
-    def _next_turn(self, turns: deque[Request]) -> None:
+    def _next_turn(self, turns: deque[LoggedRequest]) -> None:
         if turns:
             time = self.now + self._pauses[turns[0].id]
             self._at(time, lambda: self._arrive(turns.popleft(), turns))
         else:
             self._begin_session()
 
-    def _arrive(self, request: Request, turns: deque[Request]) -> None:
+    def _arrive(self, request: LoggedRequest, turns: deque[LoggedRequest]) -> None:
         pick = self.router.pick(request.token_ids, request.namespace, key=request.session)
         worker = self.workers[pick.worker]
         worker.waiting.append(Waiting(request, turns, pick))
@@ -166,8 +166,8 @@ class Simulation:
         self._at(self.now + took, end)
 
 
-def _by_session(log: RequestLog) -> Iterator[deque[Request]]:
-    sessions: dict[str, deque[Request]] = {}
+def _by_session(log: RequestLog) -> Iterator[deque[LoggedRequest]]:
+    sessions: dict[str, deque[LoggedRequest]] = {}
     for request in log:
         sessions.setdefault(request.session, deque()).append(request)
     return iter(sessions.values())

@@ -2,9 +2,9 @@
 
 python -m bench.growth [--small 2000] [--large 200000] [--out FILE]
 
-Sequences of 500 random tokens that share nothing. Times are medians in microseconds, keys are int32
-arrays, every
-sampled sequence was last touched long ago. Memory is resident memory after a `malloc_trim`.
+Sequences of 500 random tokens that share nothing, as int32 arrays. Times are medians in
+microseconds; every sampled sequence was last used long ago. Memory is resident memory after a
+`malloc_trim`.
 """
 
 import argparse
@@ -23,8 +23,8 @@ from bench.peers import workloads
 from bench.peers.contender import resident
 from bench.report import kept_at, save
 from radixkv import RadixTree, new_tree
+from radixkv.arrays import Int32Array
 from radixkv.memory import TokenToKVAllocator, new_allocator
-from radixkv.tree.tokens import Int32Array
 
 LENGTH = 500
 SAMPLES = 2_000
@@ -44,12 +44,16 @@ now = time.perf_counter_ns
 
 
 def sequence(number: int) -> Int32Array:
-    """Of so many ids that hardly two begin alike: both trees have the same shape."""
+    """Drawn from so many ids that hardly two begin alike: both trees have the same shape."""
     return np.random.default_rng(number).integers(0, 2**30, LENGTH, dtype=np.int32)
 
 
-def median_us(taken: list[int]) -> float:
-    return statistics.median(taken) / 1e3
+def in_us(taken: list[int]) -> list[float]:
+    return [each / 1e3 for each in taken]
+
+
+def medians(samples: dict[str, list[float]]) -> dict[str, float]:
+    return {name: statistics.median(taken) for name, taken in samples.items()}
 
 
 def timed(call: Callable[..., Any], *args: Any) -> tuple[int, Any]:
@@ -66,7 +70,7 @@ def filled(sequences: int) -> tuple[RadixTree, TokenToKVAllocator]:
     return tree, slots
 
 
-def costs(sequences: int) -> dict[str, float]:
+def costs(sequences: int) -> dict[str, Any]:
     """Medians of one match, insert and evict of a sequence, and resident bytes a token."""
     gc.collect()
     before = resident()
@@ -76,12 +80,16 @@ def costs(sequences: int) -> dict[str, float]:
     matches = [timed(tree.match_prefix, sequence(number)) for number in picked.tolist()]
     assert all(match.length == LENGTH for _, match in matches)
     inserts, evictions = _replace(tree, slots, sequences)
+    samples = {
+        "match": in_us([taken for taken, _ in matches]),
+        "insert": in_us(inserts),
+        "evict": in_us(evictions),
+    }
     return {
         "tokens": tree.total_size,
-        "match": median_us([taken for taken, _ in matches]),
-        "insert": median_us(inserts),
-        "evict": median_us(evictions),
+        **medians(samples),
         "bytes per token": held / (sequences * LENGTH),
+        "samples_us": samples,
     }
 
 
@@ -97,7 +105,7 @@ def _replace(tree: RadixTree, slots: TokenToKVAllocator, first: int) -> tuple[li
     return inserts, evictions
 
 
-def long_key(repeats: int = 50) -> dict[str, float]:
+def long_key(repeats: int = 50) -> dict[str, list[float]]:
     """A key of 1,000,000 tokens against comparing two such arrays, in place and by NumPy."""
     key = np.random.default_rng(2).integers(0, workloads.VOCAB, LONG, dtype=np.int32)
     slots = np.arange(1, LONG + 1, dtype=np.int32)
@@ -117,7 +125,7 @@ def long_key(repeats: int = 50) -> dict[str, float]:
     for _ in range(repeats):
         for name, call in calls.items():
             taken[name].append(timed(call)[0])
-    return {name: median_us(times) for name, times in taken.items()}
+    return {name: in_us(times) for name, times in taken.items()}
 
 
 def bytes_per_branch() -> float:
@@ -133,7 +141,7 @@ def bytes_per_branch() -> float:
 
 
 def churn(rounds: int = 200, sequences: int = 2_000) -> dict[str, Any]:
-    """Resident memory while a full pool turns over again and again, and what is left at the end."""
+    """Resident memory while a full pool is refilled many times, and what is left at the end."""
     before = resident()
     tree, slots = new_tree(core="native"), new_allocator(1_000_000)
     rng = np.random.default_rng(3)
@@ -177,7 +185,7 @@ def _allocate(slots: TokenToKVAllocator, n: int) -> Int32Array:
     return own
 
 
-def table(small: dict[str, float], large: dict[str, float]) -> Table:
+def table(small: dict[str, Any], large: dict[str, Any]) -> Table:
     shown = Table(title="growth (us; medians)", title_justify="left")
     for column in ("", f"{small['tokens']:,.0f} tokens", f"{large['tokens']:,.0f}"):
         shown.add_column(column, justify="right" if column else "left")
@@ -201,13 +209,16 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
     memory: dict[str, Any] = {"bytes per branch": bytes_per_branch(), "churn": churn()}
-    long = long_key()
+    samples = long_key()
+    long = medians(samples)
     small, large = costs(args.small), costs(args.large)
     reached = {name: large[name] / small[name] for name in ("match", "insert", "evict")}
     reached["long key, slots returned"] = long["match"] / long["compare in place"]
     reached["bytes per token"] = large["bytes per token"]
     reached["bytes per branch"] = memory["bytes per branch"]
-    figures = {"small": small, "large": large, "long key": long, "memory": memory}
+    figures: dict[str, Any] = {"small": small, "large": large}
+    figures["long key"] = {**long, "samples_us": samples}
+    figures["memory"] = memory
     out = kept_at("growth", parser, args, "small", "large")
     save("growth", {"reached": reached, **figures}, out)
     console = Console(width=100)

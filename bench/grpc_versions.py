@@ -1,8 +1,9 @@
 """Which grpcio serves fastest here: `python -m bench.grpc_versions 1.78.2 1.85.0`.
 
-Each version, with its companions, is installed in a folder of its own and serves in turn, in every
-round, what `bench.service` asks of it; client and server have the same one. Calls/s and the
-processor time of a call, server and client together, which other work on the machine disturbs less.
+Each version, with its companions, is installed into its own folder. In every round each serves the
+calls of `bench.service` in turn; client and server use the same version. Measured are calls/s, and
+the processor time of a call, server and client together, which other work on the machine disturbs
+less.
 """
 
 import argparse
@@ -20,7 +21,7 @@ from rich.table import Table
 from bench.report import ROOT, save
 
 COMPANIONS = ("grpcio", "grpcio-health-checking", "grpcio-reflection", "grpcio-status")
-# One version's share of a round, in a process that sees no other grpcio.
+# One version's share of a round, in a process that finds no other grpcio.
 ROUND = """
 import asyncio, json, os, time
 from bench.service import batched, running, serve, single

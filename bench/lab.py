@@ -1,7 +1,7 @@
 """The lab's hit rates against published ones, and how fast it replays.
 
-The expected figures are read from the README.md beside the request traces: its table of infinite
-caches, its table of LRU caches, and its line on mooncake_conversation.
+The expected figures are read from the README.md beside the request traces: its tables of infinite
+and of LRU caches, its table of blocks of 64, and its line on mooncake_conversation.
 """
 
 import argparse
@@ -24,10 +24,11 @@ from rich.table import Table
 
 from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
-from radixkv.lab.curve import lru_curve
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.curve import lru_curve
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 PAGE_SIZES = (1, 16, 64, 512)
 POINTS = 0.1  # a printed figure may be as far from ours
@@ -66,15 +67,27 @@ class Checked:
 
 def published(readme: str) -> Iterator[Published]:
     """Every figure of the tables."""
+    capacities: list[int | None] = []
     for line in readme.splitlines():
         cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if cells[-1] == "infinite":
+            capacities = [_capacity(cell) for cell in cells[1:]]
         if len(cells) == 12 and cells[1].isdecimal():
             yield from _infinite(cells)
         elif len(cells) == 7 and cells[1].isdecimal():
             for page_size, cell in zip(PAGE_SIZES, cells[3:], strict=True):
                 yield Published(cells[0], cells[2], int(cells[1]), page_size, False, float(cell))
+        elif len(cells) == 7 and cells[0].startswith("claude_code"):
+            for capacity, cell in zip(capacities, cells[1:], strict=True):
+                yield Published(cells[0], "file", capacity, 64, False, float(cell))
         elif line.startswith(f"- {BLOCKS}:"):
             yield from _of_blocks(line)
+
+
+def _capacity(cell: str) -> int | None:
+    """Of "250,000 tokens", "500,000" or "infinite"."""
+    digits = re.sub(r"\D", "", cell)
+    return int(digits) if digits else None
 
 
 def _infinite(cells: list[str]) -> Iterator[Published]:
@@ -95,7 +108,9 @@ def _of_blocks(line: str) -> Iterator[Published]:
 def check(traces: Path, figure: Published) -> Checked:
     """Replay what gives the figure."""
     log = in_order(read(traces, figure.trace), figure.order)
-    setting = Setting(figure.page_size, figure.capacity, outputs=figure.outputs)
+    setting = Setting(
+        figure.page_size, figure.capacity, outputs=figure.outputs, capacity_of="cache"
+    )
     found = replay(log, setting)
     return Checked(figure, 100 * found.hit_rate, found.seconds)
 
@@ -120,7 +135,7 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
     rates: dict[int | None, float] = {}
     for _ in range(rounds):
         for capacity, seconds in samples.items():
-            found = replay(log, Setting(capacity=capacity))
+            found = replay(log, Setting(capacity=capacity, capacity_of="cache"))
             seconds.append(round(found.seconds, 2))
             rates[capacity] = found.hit_rate
     tokens = int(log.lengths.sum())
@@ -130,7 +145,7 @@ def speed(traces: Path, rounds: int) -> list[dict[str, Any]]:
             "prompt_tokens": tokens,
             "hit_rate": round(rates[capacity], 4),
             "reading_s": round(reading_s, 2),
-            "seconds": seconds,
+            "samples_s": seconds,
             "median_s": statistics.median(seconds),
         }
         for capacity, seconds in samples.items()
@@ -146,15 +161,17 @@ def race(traces: Path, rounds: int) -> dict[str, Any]:
         curve = lru_curve(find_paths(log))
         rates = [curve.hit_rate(capacity) for capacity in CURVE_CAPACITIES]
         one_pass.append(round(time.perf_counter() - begun, 2))
-        found = [replay(log, Setting(capacity=capacity)) for capacity in CURVE_CAPACITIES]
+        found = [
+            replay(log, Setting(capacity=capacity, capacity_of="cache"))
+            for capacity in CURVE_CAPACITIES
+        ]
         replays.append(round(sum(each.seconds for each in found), 2))
         differences = [abs(a - b.hit_rate) for a, b in zip(rates, found, strict=True)]
         apart = max(apart, 100 * max(differences))
     times = statistics.median(b / a for a, b in zip(one_pass, replays, strict=True))
     return {
         "capacities": CURVE_CAPACITIES,
-        "one_pass_s": one_pass,
-        "replays_s": replays,
+        "samples_s": {"one pass": one_pass, "replays": replays},
         "times": round(times, 1),
         "largest_difference_points": round(apart, 4),
     }

@@ -1,8 +1,9 @@
 """Where the time of a look-up goes: python -m bench.parts [--rounds 5]
 
-The chat workload in its fifth turn: 200 sessions of 3,500 tokens, each asked for in turn with 200
-tokens more, by a list that was just made, as an engine's is. One part after another is left out,
-the loops are run in turn, and a figure is the median of the rounds' medians in microseconds.
+The chat workload in its fifth turn: 200 sessions of 3,500 tokens. Each is looked up in turn with
+200 tokens more, from a list that was just made, as an engine's is. Each loop leaves out one more
+part of the work; the loops run in turn, and a figure is the median of the rounds' medians in
+microseconds.
 """
 
 import argparse
@@ -27,7 +28,7 @@ Loop = tuple[str, Callable[[Any], Any], Iterator[Any]]
 
 
 def sessions(tree: RadixTree) -> list[list[int]]:
-    """The histories, which the tree holds then, a node a turn."""
+    """Insert the histories into the tree, one node a turn, and return them."""
     rng = np.random.default_rng(1)
     systems = [rng.integers(0, workloads.VOCAB, SYSTEM).tolist() for _ in range(4)]
     histories = [list(systems[i % 4]) for i in range(SESSIONS)]
@@ -42,7 +43,7 @@ def sessions(tree: RadixTree) -> list[list[int]]:
 
 
 def loops(tree: RadixTree, histories: list[list[int]], more: list[int]) -> Iterator[Loop]:
-    """A name, a call, and what it is called with in turn."""
+    """The name of each loop, its call, and the arguments of its calls."""
     arrays = [np.array(history + more, np.int32) for history in histories]
 
     def fresh() -> Iterator[list[int]]:
@@ -76,7 +77,8 @@ def timed(call: Callable[[Any], Any], items: Iterator[Any]) -> float:
     return statistics.median(taken) / 1e3
 
 
-def measure(rounds: int) -> dict[str, float]:
+def measure(rounds: int) -> dict[str, list[float]]:
+    """The median of each round, by loop."""
     tree = new_tree(core="native")
     histories = sessions(tree)
     more = np.random.default_rng(2).integers(0, workloads.VOCAB, 200).tolist()
@@ -84,7 +86,7 @@ def measure(rounds: int) -> dict[str, float]:
     for _ in range(rounds):
         for at, (name, call, items) in enumerate(loops(tree, histories, more)):
             found.setdefault(f"{at} {name}", []).append(timed(call, items))
-    return {name: statistics.median(values) for name, values in found.items()}
+    return found
 
 
 def main() -> None:
@@ -92,8 +94,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--out", type=Path)
     args = parser.parse_args()
-    found = measure(args.rounds)
-    path = save("parts", {"us": found}, kept_at("parts", parser, args, "rounds"))
+    rounds = measure(args.rounds)
+    found = {name: statistics.median(values) for name, values in rounds.items()}
+    figures = {"us": found, "samples_us": rounds}
+    path = save("parts", figures, kept_at("parts", parser, args, "rounds"))
     shown = Table("3,700 tokens, 3,500 of them cached", "us", title_justify="left")
     for name, value in found.items():
         shown.add_row(name[2:], f"{value:.2f}")

@@ -26,9 +26,10 @@ from rich.table import Table
 from bench.fleet_simulation import Case, Simulation, load
 from bench.report import kept_at, save
 from bench.traces import find_traces
-from radixkv.lab.replay import Replay, Setting, replay
-from radixkv.lab.requests import RequestLog, in_order
-from radixkv.router import POLICIES, CacheAware, Policy
+from radixkv.lab.logs.requests import RequestLog, in_order
+from radixkv.lab.replay.replay import Replay, replay
+from radixkv.lab.replay.setting import Setting
+from radixkv.router import POLICIES, CacheAware, RoutingPolicy
 
 CASES = (
     Case("taubench_airline", 48, 24_576, True),
@@ -80,7 +81,8 @@ class Recorded:
     def one_cache(self, workers: int) -> float:
         """The hit rate of one cache as large as those of all workers."""
         return replay(
-            self._in_turn, Setting(capacity=self.case.slots * workers, outputs=True)
+            self._in_turn,
+            Setting(capacity=self.case.slots * workers, outputs=True, capacity_of="cache"),
         ).hit_rate
 
     def pause(self, workers: int, utilization: float) -> float:
@@ -101,7 +103,9 @@ class Recorded:
         two = most[workers - 1] + most[workers] if len(most) > workers else 0
         return max(most[0], two, sum(most) / workers) * workers / sum(most)
 
-    def run(self, policy: str | Policy, workers: int, pause: float, **how: Any) -> Simulation:
+    def run(
+        self, policy: str | RoutingPolicy, workers: int, pause: float, **how: Any
+    ) -> Simulation:
         return Simulation(self.log, self.case, policy, workers, pause, **how).run()
 
 
@@ -132,7 +136,7 @@ def again(trace: Recorded, way: Way) -> dict[str, float]:
             way.workers,
             pause,
             seed=seed,
-            work_half_life_s=way.half_life_s,
+            recent_half_life_s=way.half_life_s,
         )
         for seed in way.seeds
     ]

@@ -38,7 +38,7 @@ from bench.service_servers import (
     serve_raw_prompts,
 )
 from radixkv.rpc.limits import CLIENT_OPTIONS
-from radixkv.rpc.rpcs import MATCH_PREFIX
+from radixkv.rpc.method_table import MATCH_PREFIX
 from radixkv.service import AsyncClient
 from radixkv.service.client import calls
 

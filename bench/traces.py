@@ -4,8 +4,8 @@ import os
 from pathlib import Path
 
 from bench.report import ROOT
-from radixkv.lab.reading import Reading, read_log
-from radixkv.lab.store import StoredLog
+from radixkv.lab.logs.reading import Reading, read_log
+from radixkv.lab.logs.store import StoredLog
 
 BLOCKS = "mooncake_conversation"
 TOKENIZER = "tokenizer_smollm2.json.xz"

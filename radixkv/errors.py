@@ -3,7 +3,7 @@
     RadixKVError
     ├── InvalidArgumentError (a ValueError too) the caller passed something that can never work
     │   ├── InvalidTokensError                  token ids of a wrong type, rank or range
-    │   ├── InvalidContentError                 content spans that overlap or leave the prompt
+    │   ├── InvalidContentError                 content spans that overlap or lie outside the prompt
     │   ├── InvalidSlotsError                   slots of a wrong type, number or range
     │   ├── InvalidNamespaceError               a namespace field of a wrong type
     │   ├── PromptTooLongError                  longer than the pool or a row can ever hold
@@ -14,31 +14,31 @@
     │   └── RequestIdReusedError                one request id on two different requests
     ├── SlotNotAllocatedError                   a slot that the caller does not hold
     ├── OutOfSlotsError                         not that many slots are free or evictable now
-    ├── LeaseNotFoundError                      a lease that has ended, or never was
-    │   └── LeaseExpiredError                   by the holder's own clock it may have ended
-    ├── PinNotFoundError                        a pin that was dropped, or never was
+    ├── LeaseNotFoundError                      a lease that has ended or never existed
+    │   └── LeaseExpiredError                   it may have ended by the holder's own clock
+    ├── PinNotFoundError                        a pin that was dropped or never existed
     ├── CacheCorruptedError                     an invariant of the cache is broken
     ├── StaleHandleError                        a handle of another tree, epoch or an evicted node
     ├── NotLockedError                          dec_lock_ref without inc_lock_ref
-    ├── RequestEndedError                       a finished, aborted or retracted request went on
+    ├── RequestEndedError                       a call for a finished, aborted or retracted request
     ├── LiveRequestsError                       reset while requests hold the cache
-    ├── StaleWeightsError                       a namespace of other weights than the present ones
-    ├── EpochMismatchError                      the cache began anew since the caller last looked
-    ├── HistoryLostError                        events from before what the log keeps
-    │   ├── RevisionInFutureError               events from after what has happened
-    │   └── WatcherTooSlowError                 a watcher fell further behind than is kept for it
-    ├── NoWorkersError                          a router has no worker that may be picked
+    ├── StaleWeightsError                       a namespace of other weights than the ones served
+    ├── EpochMismatchError                      the cache was reset since the caller last looked
+    ├── HistoryLostError                        events older than what the log keeps
+    │   ├── RevisionInFutureError               events that have not happened yet
+    │   └── WatcherTooSlowError                 a watcher fell behind what the log keeps
+    ├── NoWorkersError                          a router has no worker to pick
     ├── CoreUnavailableError                    the native core was asked for and is not built
     ├── BackendUnavailableError                 a package or device is missing for what was asked
-    └── ServiceError                            what a radixkv service answered
+    └── ServiceError                            an error that a radixkv service answered
         ├── ServiceUnavailableError             no answer: unreachable, draining or overloaded
         │   ├── DrainingError                   the server is shutting down
         │   └── OverloadedError                 the server has too many calls, leases or pins
-        ├── UnauthenticatedError                no token, or one that the server does not know
+        ├── UnauthenticatedError                no token, or an unknown one
         ├── ForbiddenError                      the token is not for this call or namespace
         ├── DeadlineExceededError               no answer in the time allowed
-        ├── UnsupportedError                    a request this server does not serve
-        ├── ListenError                         a server cannot listen where it was told to
+        ├── UnsupportedError                    a request that this server does not support
+        ├── ListenError                         a server cannot listen at the address given
         └── ForkedProcessError                  gRPC used on both sides of a fork
 
 Each carries `reason` (a stable name, also on the wire) and `details` (the values in the message).
@@ -106,7 +106,7 @@ class BatchTooLargeError(InvalidArgumentError):
 
 
 class MessageTooLargeError(InvalidArgumentError):
-    """A message, or the answer it asks for, would pass `max_message_bytes`; split the call."""
+    """A message, or its answer, would be longer than `max_message_bytes`; split the call."""
 
     reason = "MESSAGE_TOO_LARGE"
 
@@ -124,49 +124,49 @@ class RequestIdReusedError(InvalidArgumentError):
 
 
 class SlotNotAllocatedError(RadixKVError):
-    """A slot that the caller does not hold: it is free, cached, or somebody else's."""
+    """A slot that the caller does not hold: it is free, cached, or held by someone else."""
 
     reason = "SLOT_NOT_OWNED"
 
 
 class OutOfSlotsError(RadixKVError):
-    """Fewer slots than asked for are free or evictable now; wait, or give some back."""
+    """Fewer slots than asked for are free or evictable now; wait, or free some."""
 
     reason = "OUT_OF_SLOTS"
 
 
 class LeaseNotFoundError(RadixKVError):
-    """The lease expired, was revoked or never was; what it held is gone. Grant another."""
+    """The lease expired, was revoked or never existed; what it held is gone. Grant another."""
 
     reason = "LEASE_NOT_FOUND"
 
 
 class LeaseExpiredError(LeaseNotFoundError):
-    """By the holder's own clock the lease may have ended: its slots may be somebody else's."""
+    """By the holder's own clock the lease may have ended: its slots may belong to others now."""
 
     reason = "LEASE_EXPIRED"
 
 
 class PinNotFoundError(RadixKVError):
-    """The pin was dropped or never was; match again."""
+    """The pin was dropped or never existed; match again."""
 
     reason = "PIN_NOT_FOUND"
 
 
 class CacheCorruptedError(RadixKVError):
-    """An invariant of the cache is broken: nothing that it answers can be trusted."""
+    """An invariant of the cache is broken: none of its answers can be trusted."""
 
     reason = "CACHE_CORRUPTED"
 
 
 class StaleHandleError(RadixKVError):
-    """The handle belongs to another tree, to the time before a reset, or to evicted tokens."""
+    """The handle is of another tree, from before a reset, or of evicted tokens."""
 
     reason = "STALE_HANDLE"
 
 
 class NotLockedError(RadixKVError):
-    """The handle is not locked, so it cannot be unlocked."""
+    """The handle is not locked, so there is nothing to unlock."""
 
     reason = "NOT_LOCKED"
 
@@ -190,7 +190,7 @@ class StaleWeightsError(RadixKVError):
 
 
 class EpochMismatchError(RadixKVError):
-    """The cache is in another epoch: what the caller knows of it is void."""
+    """The cache is in another epoch: what the caller knows about it is out of date."""
 
     reason = "EPOCH_MISMATCH"
 
@@ -202,7 +202,7 @@ class HistoryLostError(RadixKVError):
 
 
 class RevisionInFutureError(HistoryLostError):
-    """That revision has not happened: whoever knows of it knows another cache."""
+    """That revision has not happened: a caller that knows of it knows another cache."""
 
     reason = "REVISION_IN_FUTURE"
 
@@ -250,13 +250,13 @@ class DrainingError(ServiceUnavailableError):
 
 
 class OverloadedError(ServiceUnavailableError):
-    """The server has as much as it takes; try again after `retry_after_s`."""
+    """The server is at one of its limits; try again after `retry_after_s`."""
 
     reason = "OVERLOADED"
 
 
 class UnauthenticatedError(ServiceError):
-    """The call carries no token, or one that the server does not know."""
+    """The call carries no token, or an unknown one."""
 
     reason = "UNAUTHENTICATED"
 
@@ -280,7 +280,7 @@ class DeadlineExceededError(ServiceError):
 
 
 class ListenError(ServiceError):
-    """The address is taken, malformed, or open to the network without leave."""
+    """The address is taken or malformed, or would be open to the network without permission."""
 
     reason = "CANNOT_LISTEN"
 

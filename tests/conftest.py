@@ -93,7 +93,7 @@ def traces() -> Path:
 
 @pytest.fixture
 def new_cache(core: str) -> Iterator[Callable[..., PrefixCache]]:
-    """Makes caches, of 16 slots unless told; whatever a test does to them, they stay whole."""
+    """Makes caches, of 16 slots by default; whatever a test does to them, they stay whole."""
     made: list[PrefixCache] = []
 
     def new_cache(num_slots: int = 16, **how) -> PrefixCache:

@@ -157,6 +157,11 @@ def decode(model: Any, sizes: Sizes, backends: tuple[str, str]) -> dict[str, Any
         "tokens_per_s": {name: round(sizes.chats / each * 1e3) for name, each in ms.items()},
         "times": round(ms["flat"] / ms["tree"], 2),
         "chosen": chosen["tree"],
+        # Of each round: it captures a graph, and in the first round it also compiles.
+        "first_step_ms": {
+            name: [round(each / 1e3, 1) for each in us[:: sizes.new_tokens - 1]]
+            for name, us in samples.items()
+        },
         "samples_us": samples,
     }
 

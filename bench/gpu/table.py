@@ -46,20 +46,10 @@ def pages() -> str:
     return "\n".join(lines) + "\n"
 
 
-def first_steps(serving: Any) -> dict[str, list[float]]:
-    """Milliseconds of each contender's first decode step in each round."""
-    # A round's first tokens come with the prompts, the others take a step each.
-    steps = serving["sizes"]["new_tokens"] - 1
-    return {
-        name: [round(us / 1e3, 1) for us in samples[::steps]]
-        for name, samples in serving["decode"]["samples_us"].items()
-    }
-
-
 def served() -> str:
     serving, equal = read("serving"), read("smollm2")["equality"]
     ms, rate = serving["first_token"]["ms"], serving["decode"]["tokens_per_s"]
-    begun, logits = first_steps(serving), serving["decode"]["logits"]
+    begun, logits = serving["decode"]["first_step_ms"], serving["decode"]["logits"]
     flat, tree = logits["flat against float32"], logits["tree against float32"]
     apart = logits["tree against flat"]
     stored = next(row["us"] for row in read("writes")["rows"] if row["tokens"] == 8192)

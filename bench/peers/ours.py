@@ -7,7 +7,7 @@ import numpy as np
 from bench.peers import workloads
 from bench.peers.contender import Contender, Fused, Times, now
 from radixkv import PrefixCache, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.memory import new_allocator
 
 
@@ -67,15 +67,17 @@ class FusedNative(Native, Fused):
 
     def __init__(self, slots: int) -> None:
         super().__init__(slots)
-        self.ledger = SlotLedger(self.slots)
+        self.ledger = new_ledger(self.slots)
         self.row = np.zeros(workloads.LONG, np.int32)
 
     def admit(self, prompt: list[int], extra: int) -> tuple[Any, int]:
-        length, handle, _ = self.tree.admit(prompt, self.ledger, self.row, extra=extra)
+        key: Any = prompt  # which the native core reads as it is
+        length, handle, _ = self.tree.admit(key, self.ledger, self.row, extra=extra)
         return handle, length
 
     def publish(self, admitted: Any, whole: list[int]) -> None:
-        _, handle = self.tree.publish(whole, self.ledger, self.row, held=admitted)
+        key: Any = whole
+        _, handle = self.tree.publish(key, self.ledger, self.row, held=admitted)
         self.tree.dec_lock_ref(handle)
 
 

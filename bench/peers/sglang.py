@@ -135,7 +135,7 @@ class UnifiedRust(RadixCache):
 
 
 class RustFromLists(UnifiedRust):
-    """The same with a new array for every call, for who has only lists."""
+    """The same with a new array for every call, for engines that have only lists."""
 
     def extend_key(self, key: Any, output: list[int], whole: list[int]) -> Any:
         return self.key(whole)

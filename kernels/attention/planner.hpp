@@ -5,6 +5,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -23,6 +24,9 @@ struct Shape {
     int32_t group, kv_heads, narrow_rows, wide_rows, wide_blocks, narrow_blocks;
     int32_t shortest_wide, shortest_narrow, longest_narrow, share;
 };
+
+// Read as it comes from NumPy: ten int32 in order.
+static_assert(std::is_trivially_copyable_v<Shape> && sizeof(Shape) == 10 * sizeof(int32_t));
 
 // Positions `start` to `end` of `row`, which all of `requests` have in common.
 struct SharedRun {

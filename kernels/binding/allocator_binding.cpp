@@ -26,23 +26,23 @@ nb::object as_array(nb::handle slots) {
         for (PyObject* kind :
              {PyExc_ValueError, PyExc_TypeError, PyExc_OverflowError, PyExc_RuntimeError}) {
             if (error.matches(kind)) {
-                raise(python().InvalidSlotsError, "slots are no ints in one dimension");
+                raise(python().InvalidSlotsError, "slots must be ints in one dimension");
             }
         }
         throw;
     }
 }
 
-// Raises InvalidSlotsError for what are no ints in one dimension.
+// Raises InvalidSlotsError unless they are ints in one dimension.
 nb::object as_ints(nb::handle slots) {
     nb::object array = as_array(slots);
     nb::object dtype = array.attr("dtype"), shape = array.attr("shape");
     std::string kind = nb::cast<std::string>(nb::object(dtype.attr("kind")));
     auto size = nb::cast<size_t>(array.attr("size"));
     if (nb::cast<int>(array.attr("ndim")) != 1 || (size > 0 && kind != "i" && kind != "u")) {
-        raise(python().InvalidSlotsError, "slots have dtype " +
+        raise(python().InvalidSlotsError, "slots must be ints in one dimension; got dtype " +
                                               nb::cast<std::string>(nb::str(dtype)) + ", shape " +
-                                              show(shape) + "; free takes ints in one dimension");
+                                              show(shape));
     }
     return array;
 }
@@ -56,8 +56,8 @@ nb::object AllocatorBinding::allocate(nb::handle n) {
     int64_t wanted = clamp_int(n, "n");
     if (wanted < 0 || wanted % page_size()) {
         raise(python().InvalidArgumentError,
-              "n is " + nb::cast<std::string>(nb::str(n)) +
-                  "; it takes 0 or more, a multiple of page size " + std::to_string(page_size()),
+              "n must be 0 or a positive multiple of page size " + std::to_string(page_size()) +
+                  "; got " + nb::cast<std::string>(nb::str(n)),
               "n"_a = n);
     }
     if (static_cast<uint64_t>(wanted) > free_size()) return nb::none();
@@ -113,9 +113,8 @@ void AllocatorBinding::free_slowly(std::vector<int64_t> slots) {
 
 void AllocatorBinding::raise_range(int64_t slot) const {
     int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
-    raise_slot(
-        python().InvalidSlotsError, slot,
-        " is not in the pool; slots are " + std::to_string(low) + " to " + std::to_string(high));
+    raise_slot(python().InvalidSlotsError, slot,
+               " must be in the pool, from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 // Names the slot that comes most often.
@@ -144,7 +143,7 @@ void AllocatorBinding::check_whole_pages(const std::vector<int64_t>& slots,
             return page_of(slot) == page_of(sorted[from]);
         });
         raise_slot(python().InvalidSlotsError, slot,
-                   ": slots are freed in whole pages of " + std::to_string(page_size()));
+                   " must be freed with its whole page of " + std::to_string(page_size()));
     }
 }
 

@@ -52,7 +52,7 @@ ArrayView<Item> view(nb::handle object) {
 
 ArrayView<int32_t> view_int32(nb::handle object) { return view<int32_t>(object); }
 
-int32_t* writeable_int32(nb::handle object, size_t size) {
+int32_t* writable_int32(nb::handle object, size_t size) {
     auto array = view_int32(object);
     if (!array || array.size < size) return nullptr;
     auto* own = reinterpret_cast<PyArrayObject*>(object.ptr());

@@ -10,7 +10,7 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 array of `n` items, and where they are. Throws where there is no memory.
+// An int32 array of `n` items, and where they are. Throws when memory runs out.
 nanobind::object new_array(size_t n, int32_t*& items);
 
 nanobind::object copy_array(const int32_t* items, size_t n);
@@ -31,8 +31,8 @@ ArrayView<int32_t> view_int32(nanobind::handle object);
 ArrayView<int64_t> view_int64(nanobind::handle object);
 ArrayView<double> view_double(nanobind::handle object);
 
-// The same, to be written into; nullptr unless it is such an array, writeable, of `size` items or
+// The same, to be written into; nullptr unless it is such an array, writable, of `size` items or
 // more.
-int32_t* writeable_int32(nanobind::handle object, size_t size);
+int32_t* writable_int32(nanobind::handle object, size_t size);
 
 }  // namespace radixkv

@@ -69,7 +69,7 @@ void bind_tree(nb::module_& module) {
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
-        .def("_restore", &TreeBinding::restore);
+        .def("_restore", &TreeBinding::restore, "nodes"_a, "counters"_a);
 }
 
 void bind_allocator(nb::module_& module) {
@@ -104,6 +104,10 @@ void bind_ledger(nb::module_& module) {
 }  // namespace
 
 NB_MODULE(_core, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     import_python();
     nb::class_<Handle>(module, "Handle").def_prop_ro("length", [](const Handle& handle) {
         return handle.place.length;
@@ -112,10 +116,12 @@ NB_MODULE(_core, module) {
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
     module.def("read_ids", &read_ids, "ids"_a.none());
+    module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);
+    module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
 }
 
 }  // namespace radixkv

@@ -18,7 +18,8 @@ struct Handle {
     Handle* prev = nullptr;
 };
 
-// The locked handles of a tree. They live as long as they are locked, even if nobody else has them.
+// The locked handles of a tree. They live as long as they are locked, even if nothing else refers
+// to them.
 class LockedHandles {
   public:
     LockedHandles() { clear_list(); }

@@ -46,10 +46,16 @@ ArrayView<Int> Buffer::view() const {
 namespace {
 
 template <class Key>
-nb::object copy_ids(const Key& key) {
+nb::object copied(const Key& key, size_t room = 0) {
     int32_t* out;
-    nb::object array = new_array(key.size, out);
+    nb::object array = new_array(key.size + room, out);
     return key.copy(0, key.size, out) ? array : nb::none();
+}
+
+template <class Key>
+nb::object copied_with_room(const Key& key) {
+    nb::object buffer = copied(key, key.size / 4 + 16);
+    return buffer.is_none() ? buffer : nb::make_tuple(buffer, key.size);
 }
 
 }  // namespace
@@ -57,14 +63,24 @@ nb::object copy_ids(const Key& key) {
 nb::object read_ids(nb::handle ids) {
     if (auto list = view_list(ids)) {
         if (!fits(list.size)) return nb::none();
-        return copy_ids(ListKey{list.items, static_cast<uint32_t>(list.size)});
+        return copied(ListKey{list.items, static_cast<uint32_t>(list.size)});
     }
     if (auto array = view_int32(ids); array && fits(array.size)) {
         bool is_good = !has_negative(array.items, static_cast<uint32_t>(array.size));
         return is_good ? nb::borrow(ids) : nb::none();
     }
     if (auto array = view_int64(ids); array && fits(array.size))
-        return copy_ids(Int64Key{array.items, static_cast<uint32_t>(array.size)});
+        return copied(Int64Key{array.items, static_cast<uint32_t>(array.size)});
+    return nb::none();
+}
+
+nb::object copy_ids(nb::handle ids) {
+    if (auto list = view_list(ids); list && fits(list.size))
+        return copied_with_room(ListKey{list.items, static_cast<uint32_t>(list.size)});
+    if (auto array = view_int32(ids); array && fits(array.size))
+        return copied_with_room(Int32Key{array.items, static_cast<uint32_t>(array.size)});
+    if (auto array = view_int64(ids); array && fits(array.size))
+        return copied_with_room(Int64Key{array.items, static_cast<uint32_t>(array.size)});
     return nb::none();
 }
 
@@ -73,9 +89,9 @@ nb::object aligned(nb::object array) { return view_int32(array) ? array : array.
 nb::object convert_token_ids(nb::handle ids, const char* name) {
     nb::object array = aligned(python().as_token_ids(ids, name));
     if (!fits(view_int32(array).size)) {
-        raise(python().InvalidTokensError, std::string(name) + " has " +
-                                               std::to_string(view_int32(array).size) +
-                                               " ids; it takes up to 2**31 - 1");
+        raise(python().InvalidTokensError, std::string(name) +
+                                               " must have at most 2**31 - 1 ids; got " +
+                                               std::to_string(view_int32(array).size));
     }
     return array;
 }

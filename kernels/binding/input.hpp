@@ -23,7 +23,7 @@ class Buffer {
     Buffer(const Buffer&) = delete;
     Buffer& operator=(const Buffer&) = delete;
 
-    // False for what is no int32 or int64 in one dimension, in order and in place.
+    // Whether the ids are int32 or int64 in one dimension, contiguous and aligned.
     bool is_readable() const { return narrow_ || wide_; }
 
     // use(key); the buffer must be readable.
@@ -59,8 +59,11 @@ inline ArrayView<PyObject*> view_list(nb::handle ids) {
 }
 
 // The ids of a list, a tuple or an int array as an int32 array, an int32 array itself; None where
-// one of them is no token id, and for all else.
+// one of them is not a token id, and for every other type.
 nb::object read_ids(nb::handle ids);
+
+// A copy of the ids in an array with room for a quarter more, and how many they are; None as above.
+nb::object copy_ids(nb::handle ids);
 
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);
@@ -68,7 +71,7 @@ nb::object convert_token_ids(nb::handle ids, const char* name);
 // The array that `as_token_ids` or `as_slots` gave, aligned.
 nb::object aligned(nb::object array);
 
-// Calls use(key), which answers nothing if it met what is no token id; it must have changed nothing
+// Calls use(key), which returns nullopt if an id is not a token id; it must have changed nothing
 // then. Such ids, and types that cannot be read in place, take the way through `as_token_ids`,
 // which names what is wrong or converts.
 //
@@ -93,7 +96,7 @@ auto with_token_ids(nb::handle ids, const char* name, const Prepare& prepare, co
     return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
 }
 
-// int32 slots, all of them good. Raises InvalidSlotsError.
+// int32 slots, none of them negative. Raises InvalidSlotsError.
 class Slots {
   public:
     explicit Slots(nb::handle slots);

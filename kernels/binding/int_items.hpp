@@ -28,7 +28,7 @@ inline constexpr size_t DIGIT_AT = offsetof(PyLongObject, ob_digit);
 #endif
 static_assert(DIGIT_AT == KIND_AT + 8 && sizeof(digit) == 4);
 
-// Ints of more than one digit, from 2**30 on; NO_TOKEN for all that is no token id.
+// Ints of more than one digit, from 2**30 on; NO_TOKEN for all that are not token ids.
 inline int32_t large_int_at(PyObject* item) {
     int overflow = 0;
     long long value = PyLong_AsLongLongAndOverflow(item, &overflow);

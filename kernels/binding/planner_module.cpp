@@ -30,7 +30,7 @@ Shape as_shape(nb::handle options) {
     const auto array = nb::cast<RowArray>(options);
     Shape shape;
     if (array.size() * sizeof(int32_t) != sizeof(shape))
-        throw nb::value_error("options must be those of Shape, in order");
+        throw nb::value_error("options must be the ten int32 of Shape, in order");
     std::memcpy(&shape, array.data(), sizeof(shape));
     return shape;
 }
@@ -79,6 +79,10 @@ class PlannerBinding {
 }  // namespace
 
 NB_MODULE(_planner, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     nb::class_<PlannerBinding>(module, "Planner")
         .def(nb::init<nb::sequence, nb::sequence>(), nb::arg("rows"), nb::arg("query_lens"))
         .def("survey", &PlannerBinding::survey, nb::arg("shapes"))

@@ -17,7 +17,6 @@ void import_python() {
     import_numpy();
     nb::module_ errors = nb::module_::import_("radixkv.errors");
     nb::module_ contract = nb::module_::import_("radixkv.tree.radix_tree");
-    nb::module_ steps = nb::module_::import_("radixkv.tree.fused");
     nb::module_ space = nb::module_::import_("radixkv.tree.namespace");
     nb::module_ content = nb::module_::import_("radixkv.tree.content");
     nb::module_ tokens = nb::module_::import_("radixkv.tree.tokens");
@@ -30,11 +29,11 @@ void import_python() {
         .NotLockedError = errors.attr("NotLockedError"),
         .SlotNotAllocatedError = errors.attr("SlotNotAllocatedError"),
         .StaleHandleError = errors.attr("StaleHandleError"),
-        .AdmitResult = steps.attr("AdmitResult"),
+        .AdmitResult = contract.attr("AdmitResult"),
         .InsertResult = contract.attr("InsertResult"),
         .MatchResult = contract.attr("MatchResult"),
         .NodeInfo = contract.attr("NodeInfo"),
-        .PublishResult = steps.attr("PublishResult"),
+        .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
         .Trimmed = contract.attr("Trimmed"),
         .stored_fields = {interned("run"), interned("parent_run"), interned("parent_offset"),
@@ -44,13 +43,13 @@ void import_python() {
         .default_namespace = space.attr("DEFAULT"),
         .array_type = nb::module_::import_("array").attr("array"),
         .deque = nb::module_::import_("collections").attr("deque"),
-        .no_slots = tokens.attr("EMPTY"),
+        .no_slots = nb::module_::import_("radixkv.arrays").attr("EMPTY"),
         .zeros = nb::module_::import_("numpy").attr("zeros"),
         .ContentTable = content.attr("ContentTable"),
         .count_codes = content.attr("count_codes"),
-        .hash_space = nb::module_::import_("radixkv.tree.adaptive").attr("hash_space"),
+        .hash_space = nb::module_::import_("radixkv.tree.prefix_hash").attr("hash_space"),
         .asarray = nb::module_::import_("numpy").attr("asarray"),
-        .as_int = tokens.attr("as_int"),
+        .as_int = nb::module_::import_("radixkv.arguments").attr("as_int"),
         .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),
         .as_slots = tokens.attr("as_slots"),
         .as_token_ids = tokens.attr("as_token_ids"),

@@ -11,6 +11,13 @@ namespace radixkv {
 
 namespace nb = nanobind;
 
+// Off in the builds that people install; on under the sanitizers and the fuzzer.
+#ifdef NDEBUG
+inline constexpr bool HAS_ASSERTIONS = false;
+#else
+inline constexpr bool HAS_ASSERTIONS = true;
+#endif
+
 struct Python {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;

@@ -2,6 +2,8 @@
 #include <nanobind/stl/string.h>
 #include <nanobind/stl/vector.h>
 
+#include <bit>
+
 #include "input.hpp"
 #include "router/holdings.hpp"
 #include "router/vote.hpp"
@@ -26,6 +28,7 @@ ArrayView<int32_t> view_bytes(nb::handle codes) {
     } else {
         return {};
     }
+    static_assert(std::endian::native == std::endian::little);
     if (size % 4 || reinterpret_cast<uintptr_t>(items) % alignof(int32_t)) return {};
     return {reinterpret_cast<const int32_t*>(items), static_cast<size_t>(size) / 4};
 }
@@ -64,13 +67,14 @@ nb::object lengths(const HoldingsBinding& self, nb::handle token_ids, NodeId roo
     auto look = [&](const auto& key) -> std::optional<nb::object> {
         all.assign(self.num_holders(), 0);
         uint32_t matched = self.lengths(key, root, all.data());
-        // What equals a token id is one; an array may also equal codes that are none, a list not.
+        // A list's items that equal stored codes are token ids. An array's may be negative, as
+        // codes of content are.
         constexpr bool is_list = std::is_same_v<std::decay_t<decltype(key)>, ListKey>;
         bool is_doubtful = !is_list && self.has_content();
         if (!key.is_good(is_doubtful ? 0 : matched)) return std::nullopt;
         if (holders.is_none()) return copy_array(all.data(), all.size());
         auto wanted = view_int64(holders);
-        if (!wanted) throw nb::value_error("holders is no int64 array");
+        if (!wanted) throw nb::value_error("holders must be an int64 array in one dimension");
         int32_t* out;
         nb::object array = new_array(wanted.size, out);
         for (size_t i = 0; i < wanted.size; ++i) out[i] = all.at(wanted.items[i]);
@@ -100,7 +104,8 @@ Voting* voting = nullptr;
 template <class Item>
 const Item* items(ArrayView<Item> view, size_t count, const char* name) {
     if (view && view.size == count) return view.items;
-    throw nb::value_error((std::string(name) + " is no array with an item a worker").c_str());
+    throw nb::value_error(
+        (std::string(name) + " must be an array with one item for each worker").c_str());
 }
 
 template <class Length>
@@ -108,13 +113,14 @@ nb::object vote(nb::tuple question, ArrayView<Length> lengths, Weights by) {
     size_t count = lengths.size;
     Workers<Length> workers{items(lengths, std::max<size_t>(count, 1), "lengths"),
                             items(view_double(question[2]), count, "loads"),
-                            items(view_double(question[3]), count, "work"),
-                            items(view_int64(question[4]), count, "turns"), count};
+                            items(view_double(question[3]), count, "recent_loads"),
+                            items(view_int64(question[4]), count, "last_picked"), count};
     size_t at = cheapest(workers, by);
     return named_tuple(voting->Choice, at, voting->reasons[reason(workers, at)]);
 }
 
-// The fields of `Question`: workers, lengths, loads, work, turns, prompt_length, key.
+// The fields of `PickInput`: workers, lengths, loads, recent_loads, last_picked, prompt_length,
+// key.
 nb::object vote_on(nb::tuple question, double weight, double slack, double balance) {
     Weights by{nb::cast<double>(question[5]), weight, slack, balance};
     // Lengths that are trusted in part are no whole numbers.
@@ -123,15 +129,20 @@ nb::object vote_on(nb::tuple question, double weight, double slack, double balan
 }
 
 void import_voting() {
-    voting = new Voting{nb::module_::import_("radixkv.router.question").attr("Choice"),
-                        nb::module_::import_("radixkv.router.vote").attr("REASONS")};
+    voting = new Voting{nb::module_::import_("radixkv.router.pick_input").attr("RoutingChoice"),
+                        nb::module_::import_("radixkv.router.cheapest").attr("REASONS")};
 }
 
 }  // namespace
 
 NB_MODULE(_router, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     import_python();
     import_voting();
+    module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
     nb::class_<HoldingsBinding>(module, "Holdings")
         .def(nb::init<>())
         .def("add_holder", &HoldingsBinding::add_holder)

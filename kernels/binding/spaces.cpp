@@ -53,7 +53,7 @@ NodeId Spaces::find_or_add(nb::handle space) {
     NodeId root = find(space);
     if (root != NONE) return root;
     nb::object key = key_of(space);
-    root = tree_.add_root(tree_.history() ? hash_of(space) : 0);
+    root = tree_.add_root(tree_.policy().reads_prefixes() ? hash_of(space) : 0);
     by_root_[root] = {key, nb::borrow(space)};
     by_key_[key] = nb::int_(root);
     remember(space, root);

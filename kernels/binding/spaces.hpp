@@ -15,7 +15,7 @@ class Spaces {
   public:
     explicit Spaces(Tree& tree) : tree_(tree) {}
 
-    // Raises InvalidNamespaceError for what is none.
+    // Raises InvalidNamespaceError unless it is a Namespace.
     static void check(nb::handle space);
 
     // NONE where nothing is cached.

@@ -1,5 +1,6 @@
 #include "tree_binding.hpp"
 
+#include "tree/policies/table.hpp"
 #include "tree/random_seed.hpp"
 
 namespace radixkv {
@@ -18,18 +19,17 @@ uint32_t check_page_size(nb::handle page_size) {
     }
     if (overflow || value < 1 || value > INT32_MAX) {
         raise(python().InvalidArgumentError,
-              "page_size is " + show(page_size) + "; it takes an int of 1 or more");
+              "page_size must be an int of at least 1; got " + show(page_size));
     }
     return static_cast<uint32_t>(value);
 }
 
-Policy policy_named(nb::handle name) {
+NewPolicy policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
-    static const std::unordered_map<std::string, Policy> policies{
-        {"lru", Policy::LRU},           {"lfu", Policy::LFU},          {"fifo", Policy::FIFO},
-        {"mru", Policy::MRU},           {"filo", Policy::FILO},        {"slru", Policy::SLRU},
-        {"priority", Policy::PRIORITY}, {"adaptive", Policy::ADAPTIVE}};
-    return policies.at(nb::cast<std::string>(name));
+    NewPolicy policy = find_policy(nb::cast<std::string>(name));
+    if (policy) return policy;
+    raise(python().InvalidArgumentError,
+          "policy must be one that the native core has; got " + show(name));
 }
 
 PyTypeObject* handle_type() {
@@ -80,22 +80,23 @@ Slots check_slots(nb::handle ids, nb::handle slots) {
 void check_counts(size_t ids, size_t slots) {
     if (ids == slots) return;
     raise(python().InvalidSlotsError,
-          std::to_string(ids) + " token_ids came with " + std::to_string(slots) +
-              " slots; they go one to one",
+          "slots must be one for each of " + std::to_string(ids) + " token_ids; got " +
+              std::to_string(slots),
           "token_ids"_a = ids, "slots"_a = slots);
 }
 
 void check_known_length(uint32_t length, size_t size) {
     if (length <= size) return;
-    raise(python().InvalidArgumentError,
-          "after has " + std::to_string(length) + " tokens, token_ids has " + std::to_string(size));
+    raise(python().InvalidArgumentError, "after must be no longer than the " +
+                                             std::to_string(size) + " token_ids; got " +
+                                             std::to_string(length) + " tokens");
 }
 
 int32_t* checked_row(nb::handle row, size_t size) {
-    int32_t* slots = writeable_int32(row, size);
+    int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
     raise(python().InvalidArgumentError,
-          "row is no writeable int32 array of " + std::to_string(size) + " slots or more");
+          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
 }
 
 uint64_t checked_count(nb::handle count, const char* name) {
@@ -146,7 +147,7 @@ uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content
 }
 
 // Makes the path of a descent the newest there is; where the descent ended.
-Place TreeBinding::touch(const Descent& found, const std::vector<NodeId>& path) {
+Place TreeBinding::touch(const Descent& found, const Path& path) {
     NodeId last = found.partial;
     if (last == NONE && !path.empty()) last = path.back();
     tree_.touch(path);
@@ -160,12 +161,12 @@ nb::object TreeBinding::match_result(nb::object slots, const Place& place) const
 template <class Key>
 std::optional<nb::object> TreeBinding::match_key(NodeId root, const Key& key) {
     if (is_suspect(key, 0)) return std::nullopt;
-    Descent found = tree_.descend(root, key);
+    Descent found = tree_.descend(root, key, path_);
     if (!key.is_good(found.length)) return std::nullopt;
     int32_t* out;
     nb::object slots = new_array(found.length, out);
-    tree_.copy_slots(found.partial, 0, found.length, out);
-    return match_result(std::move(slots), touch(found, tree_.path));
+    tree_.copy_slots(path_, found.partial, 0, found.length, out);
+    return match_result(std::move(slots), touch(found, path_));
 }
 
 nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content) {
@@ -245,13 +246,13 @@ std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key ke
     uint32_t whole = key.size - key.size % tree_.page_size;
     if (!key.is_good(whole)) return std::nullopt;
     key.size = whole;
-    Descent found = tree_.descend(from ? how.known.node : root, key);
+    Descent found = tree_.descend(from ? how.known.node : root, key, path_);
     uint32_t count = whole - found.length;
     TokenRun run(how.slots + (found.length - from), count);
     if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
     copy_found(found);
-    NodeId leaf = tree_.extend_path(root, found, std::move(run), how.priority, how.is_hit);
-    Place place = tree_.place(tree_.path.empty() ? NONE : tree_.path.back(), whole);
+    NodeId leaf = tree_.extend(path_, found, root, std::move(run), how.priority, how.is_hit);
+    Place place = tree_.place(path_.empty() ? NONE : path_.back(), whole);
     return Inserted{found.length, leaf, place};
 }
 
@@ -278,7 +279,8 @@ auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::hand
     return inserted;
 }
 
-// How many tokens the caller vouches for. Raises for a handle that proves nothing; None is fine.
+// How many tokens the locked handle `after` stands for; 0 for None. Raises for a handle that is
+// not locked, or of another namespace.
 uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
     NodeId node;
     if (after.is_none()) return 0;
@@ -287,7 +289,8 @@ uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
         raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
     }
     if (node != NONE && tree_.root_of(node) != spaces_.find(space)) {
-        raise(python().InvalidArgumentError, "after is of another namespace");
+        raise(python().InvalidArgumentError,
+              "after must be of the given namespace; got a handle of another namespace");
     }
     return handle.place.length;
 }
@@ -319,7 +322,7 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
             if (descent.length == from) return;
             int32_t* out;
             found = new_array(descent.length - from, out);
-            tree_.copy_slots(descent.partial, from, descent.length, out);
+            tree_.copy_slots(path_, descent.partial, from, descent.length, out);
         });
     });
     return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
@@ -345,9 +348,8 @@ nb::object TreeBinding::evict(nb::handle num_tokens) {
     int64_t wanted = clamp_int(num_tokens, "num_tokens");
     wait_for_readers();
     if (wanted < 0) {
-        raise(
-            python().InvalidArgumentError,
-            "num_tokens is " + nb::cast<std::string>(nb::str(num_tokens)) + "; it takes 0 or more");
+        raise(python().InvalidArgumentError, "num_tokens must be an int of at least 0; got " +
+                                                 nb::cast<std::string>(nb::str(num_tokens)));
     }
     uint64_t page = tree_.page_size, pages = (static_cast<uint64_t>(wanted) + page - 1) / page;
     uint64_t count = std::min(pages, tree_.evictable_size() / page) * page;
@@ -444,16 +446,16 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
             if (is_suspect(key, 0)) return std::nullopt;
             auto start = key;
             start.size = static_cast<uint32_t>(std::min<uint64_t>(key.size, limit));
-            found = tree_.descend(root, start);
+            found = tree_.descend(root, start, path_);
             if (!key.is_good(found.length)) return std::nullopt;
             uint64_t page = page_size(), all = key.size + more;
             needed = (all + page - 1) / page * page;
             return true;
         });
     int32_t* table = checked_row(row, needed);
-    tree_.copy_slots(found.partial, 0, found.length, table);
+    tree_.copy_slots(path_, found.partial, 0, found.length, table);
     // Lock before judging capacity: what is about to be used is not evictable.
-    nb::object handle = new_handle(touch(found, tree_.path));
+    nb::object handle = new_handle(touch(found, path_));
     inc_lock_ref(handle);
     uint64_t before = tree_.evictable_size();
     bool is_taken = false;
@@ -488,7 +490,7 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
         ledger.check_range(own, how.count);
         return insert_key(root, key, how, [&](const Descent& found) {
             duplicates.assign(own, table + found.length);
-            tree_.copy_slots(found.partial, known.length, found.length, own);
+            tree_.copy_slots(path_, found.partial, known.length, found.length, own);
         });
     });
     nb::object handle = new_handle(inserted.place);

@@ -35,7 +35,7 @@ class TreeBinding {
     nb::object evict(nb::handle num_tokens);
     nb::object reset();
 
-    // ---- a request's admission and publication: see radixkv/tree/fused.py ----
+    // ---- a request's admission and publication: see `RadixTree` ----
 
     nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                      nb::handle content, nb::handle max_cached, nb::handle extra);
@@ -116,7 +116,7 @@ class TreeBinding {
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
     bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
-    Place touch(const Descent& found, const std::vector<NodeId>& path);
+    Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
     std::vector<Lock> locks() const;
@@ -128,6 +128,7 @@ class TreeBinding {
 
     nb::object policy_;
     Tree tree_;
+    Path path_;  // of the last descent; kept, so that none is allocated
     Spaces spaces_;
     LockedHandles locked_;
     nb::object content_;
@@ -139,8 +140,8 @@ class TreeBinding {
     std::atomic<int> readers_{0};  // that hold no GIL
 };
 
-// Where find() put the root, with nobody reading without the GIL: from here to the change no Python
-// runs.
+// Where find() put the root, with no batch being read without the GIL: from here to the change no
+// Python runs.
 template <class Find>
 NodeId TreeBinding::settle(const Find& find) const {
     NodeId root = find();

@@ -44,8 +44,8 @@ class Prompts {
     std::deque<Buffer> buffers_;  // these never move
 };
 
-// Counts one who reads. It must outlive the time without the GIL, so that nobody who waits for it
-// goes on before this thread lets go of the GIL again.
+// Counts one reader. It must outlive the time without the GIL, so that a thread that waits for it
+// does not go on before this one releases the GIL again.
 class Reader {
   public:
     explicit Reader(std::atomic<int>& readers) : readers_(readers) { ++readers_; }
@@ -62,7 +62,7 @@ class Reader {
 
 struct Found {
     Descent descent;
-    std::vector<NodeId> path;
+    Path path;
     nb::object slots;
     int32_t* items = nullptr;  // of `slots`
     Place place;
@@ -75,17 +75,16 @@ std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
     Reader reader(readers);
     nb::gil_scoped_release released;
     for (size_t i = 0; i < keys.size(); ++i) {
-        found[i].descent = keys.read(i, [&](const auto& key) {
-            return tree.descend(root, key, [&](NodeId id) { found[i].path.push_back(id); });
-        });
+        found[i].descent =
+            keys.read(i, [&](const auto& key) { return tree.descend(root, key, found[i].path); });
     }
     return found;
 }
 
 }  // namespace
 
-// Only batches read without the GIL; whoever changes the tree waits for it, and lets go of
-// the GIL meanwhile so that it can end.
+// Only batches read without the GIL; a change to the tree waits for it, and releases the GIL
+// meanwhile so that it can end.
 void TreeBinding::wait_for_readers() const {
     while (int readers = readers_.load()) {
         nb::gil_scoped_release released;

@@ -44,11 +44,12 @@ nb::object TreeBinding::info(const NodeInEpoch& at) const {
     nb::object slots = new_array(node.length, out);
     node.copy_slots(0, node.length, out);
     bool is_top = tree_.node(node.parent).parent == NONE;
-    return named_tuple(
-        python().NodeInfo, public_id(tree_, at.id), is_top ? 0 : public_id(tree_, node.parent),
-        spaces_.space_of(tree_.root_of(at.id)), node.start, copy_array(node.tokens(), node.length),
-        std::move(slots), node.lock_ref, node.recency, node.hit_count, node.priority,
-        node.is_leaf(), node.run, node.run_offset);
+    return named_tuple(python().NodeInfo, public_id(node, at.id),
+                       is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
+                       spaces_.space_of(tree_.root_of(at.id)), node.start,
+                       copy_array(node.tokens(), node.length), std::move(slots), node.lock_ref,
+                       node.recency, node.hit_count, node.priority, node.is_leaf(), node.run,
+                       node.run_offset);
 }
 
 // ---- checking ----
@@ -80,21 +81,19 @@ nb::list TreeBinding::check_integrity() const {
 // ---- pickling ----
 
 nb::tuple TreeBinding::counters() const {
-    std::vector<uint64_t> learnt;
-    if (tree_.history()) learnt = tree_.history()->save(ids(walk()));
+    std::vector<uint64_t> learnt = tree_.policy().save(ids(walk()));
     nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
     return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);
 }
 
 void TreeBinding::restore_history(nb::bytes history, const std::vector<NodeId>& nodes) {
-    if (!tree_.history()) return;
     std::vector<uint64_t> learnt(history.size() / sizeof(uint64_t));
     size_t size = sizeof(uint64_t) * learnt.size();
     if (size) std::memcpy(learnt.data(), history.data(), size);
     try {
-        tree_.history()->load(learnt, nodes);
+        tree_.policy().load(learnt, nodes);
     } catch (const std::out_of_range&) {
-        raise(python().InvalidArgumentError, "this is no state of a tree");
+        raise(python().InvalidArgumentError, "state must be that of a pickled tree");
     }
 }
 
@@ -105,7 +104,7 @@ void TreeBinding::restore(nb::handle nodes, nb::tuple counters) {
         auto codes = view_int32(info.attr("codes")), slots = view_int32(info.attr("slots"));
         if (!codes || !slots || codes.size != slots.size || !codes.size ||
             codes.size % page_size()) {
-            raise(python().InvalidArgumentError, "this is no state of a tree");
+            raise(python().InvalidArgumentError, "state must be that of a pickled tree");
         }
         TokenRun run(slots.items, static_cast<uint32_t>(codes.size));
         std::memcpy(run.tokens(), codes.items, size_t{4} * codes.size);

@@ -5,7 +5,12 @@
 
 #include "model.hpp"
 #include "tree/allocator.hpp"
+#include "tree/policies/table.hpp"
 #include "tree/tree_check.hpp"
+
+#ifdef NDEBUG
+#error "the fuzzer is built without assertions"
+#endif
 
 namespace radixkv::fuzz {
 
@@ -40,7 +45,7 @@ class Fuzz {
     explicit Fuzz(Bytes bytes)
         : bytes_(bytes),
           page_(1 + bytes_.below(4)),
-          policy_(static_cast<Policy>(bytes_.below(8))),
+          policy_(POLICIES[bytes_.below(uint32_t{POLICIES.size()})].make),
           tree_(page_, policy_, bytes_.next() * 0x9e3779b97f4a7c15),
           pool_(std::in_place, PAGES * page_, page_) {}
 
@@ -99,13 +104,14 @@ class Fuzz {
     void match() {
         size_t space = bytes_.below(SPACES);
         const Tokens& key = next_key();
-        Descent found = tree_.descend(roots_[space], Int32Key{key.data(), size_of(key), true});
+        Descent found =
+            tree_.descend(roots_[space], Int32Key{key.data(), size_of(key), true}, path_);
         uint32_t length = models_[space].match(key);
         expect(found.length == length, "a match has another length");
         expect_slots(space, found);
         NodeId last = found.partial;
-        if (last == NONE && !tree_.path.empty()) last = tree_.path.back();
-        if (bytes_.below(2)) tree_.touch_path();
+        if (last == NONE && !path_.empty()) last = path_.back();
+        if (bytes_.below(2)) tree_.touch(path_);
         FuzzHandle& handle = handles_[bytes_.below(HANDLES)];
         while (handle.locks) unlock(handle);
         handle = {space, first(key, length), 0, tree_.place(last, length), 0};
@@ -129,7 +135,7 @@ class Fuzz {
     void expect_slots(size_t space, const Descent& found) {
         uint32_t from = found.length ? bytes_.below(found.length) : 0;
         Tokens slots(found.length - from);
-        tree_.copy_slots(found.partial, from, found.length, slots.data());
+        tree_.copy_slots(path_, found.partial, from, found.length, slots.data());
         for (uint32_t i = from; i < found.length; ++i) {
             const Page* page = models_[space].find(first(key_, i - i % page_ + page_));
             expect(page->slots[i % page_] == slots[i - from], "a match has other slots");
@@ -224,7 +230,7 @@ class Fuzz {
         expect(pool_->free_pages() == before, "a refused free changed something");
     }
 
-    // An id that is none must change nothing.
+    // An invalid id must change nothing.
     void insert_bad() {
         size_t space = bytes_.below(SPACES);
         next_key();
@@ -235,7 +241,7 @@ class Fuzz {
             bytes_.below(2) ? -1 : int64_t{INT32_MAX} + 1 + bytes_.next();
         Tokens slots(ids.size());
         uint32_t there = insert(space, Int64Key{ids.data(), size_of(key_)}, slots);
-        expect(there == REFUSED, "an id that is none was stored");
+        expect(there == REFUSED, "an invalid id was stored");
     }
 
     uint32_t insert_wide(size_t space, const Tokens& key, const Tokens& slots) {
@@ -246,14 +252,14 @@ class Fuzz {
     // Tokens that were there, or REFUSED.
     template <class Key>
     uint32_t insert(size_t space, Key key, const Tokens& slots, NodeId from = NONE) {
-        Descent found = tree_.descend(from == NONE ? roots_[space] : from, key);
+        Descent found = tree_.descend(from == NONE ? roots_[space] : from, key, path_);
         uint32_t count = key.size - found.length;
         TokenRun run(slots.data() + found.length, count);
         if (!key.copy(found.length, count, run.tokens())) return REFUSED;
         if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
         if (key.size) {
-            tree_.extend_path(roots_[space], found, std::move(run), bytes_.below(4),
-                              bytes_.below(2));
+            tree_.extend(path_, found, roots_[space], std::move(run), bytes_.below(4),
+                         bytes_.below(2));
         }
         return found.length;
     }
@@ -275,7 +281,7 @@ class Fuzz {
         for (Model& model : models_) {
             if (model.evict(slots)) return;
         }
-        expect(false, "slots were evicted that are no cached page");
+        expect(false, "slots were evicted that are not a cached page");
     }
 
     void drop_root(NodeId root) {
@@ -300,7 +306,7 @@ class Fuzz {
         for (const FuzzHandle& handle : handles_) {
             NodeId node;
             expect(tree_.resolve(handle.place, node) == is_there(handle),
-                   "a handle is taken for what it is not");
+                   "a handle resolves to tokens that are gone, or not to those that are there");
             if (handle.locks) locks.push_back({handle.place, handle.locks});
         }
         for (const std::string& line : check_tree(tree_, roots(), locks)) {
@@ -338,7 +344,7 @@ class Fuzz {
         for (NodeId root : roots()) copied.push_back(copy_space(root, copy));
         for (NodeId root : roots()) tree_.walk(root, all);
         for (NodeId root : copied) copy.walk(root, all_copied);
-        if (copy.history()) copy.history()->load(tree_.history()->save(all), all_copied);
+        copy.policy().load(tree_.policy().save(all), all_copied);
         copy.restore_order(tree_.ticks(), tree_.runs());
         expect(check_tree(copy, copied, {}).empty(), "the copy is not sound");
         expect(copy.evictable_size() == tree_.evictable_size(), "the copy has another size");
@@ -367,8 +373,9 @@ class Fuzz {
 
     Bytes bytes_;
     const uint32_t page_;
-    const Policy policy_;
+    const NewPolicy policy_;
     Tree tree_;
+    Path path_;
     std::optional<SlotAllocator> pool_;  // always there; made anew by `clear`
     std::array<NodeId, SPACES> roots_{};
     std::array<Model, SPACES> models_{Model(page_), Model(page_), Model(page_)};

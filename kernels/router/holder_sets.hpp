@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -29,9 +30,13 @@ class HolderSets {
     const Word* operator[](size_t set) const { return &words_[set * width_]; }
 
     bool has(size_t set, uint32_t holder) const {
+        assert(holder / 64 < width_);
         return (*this)[set][holder / 64] >> (holder % 64) & 1;
     }
-    void add(size_t set, uint32_t holder) { at(set)[holder / 64] |= bit(holder); }
+    void add(size_t set, uint32_t holder) {
+        assert(holder / 64 < width_);
+        at(set)[holder / 64] |= bit(holder);
+    }
     void remove(size_t set, uint32_t holder) { at(set)[holder / 64] &= ~bit(holder); }
     void copy(size_t set, size_t from) { std::copy_n((*this)[from], width_, at(set)); }
     void clear(size_t set) { std::fill_n(at(set), width_, 0); }
@@ -39,7 +44,7 @@ class HolderSets {
     bool is_empty(size_t set) const {
         return std::all_of((*this)[set], (*this)[set] + width_, [](Word word) { return !word; });
     }
-    // Whether `holder` is in the set and nobody else.
+    // Whether `holder` is the only one in the set.
     bool is_only(size_t set, uint32_t holder) const {
         for (size_t i = 0; i < width_; ++i) {
             if ((*this)[set][i] != (i == holder / 64 ? bit(holder) : 0)) return false;
@@ -53,7 +58,10 @@ class HolderSets {
     static Word bit(uint32_t holder) { return Word{1} << (holder % 64); }
 
   private:
-    Word* at(size_t set) { return &words_[set * width_]; }
+    Word* at(size_t set) {
+        assert((set + 1) * width_ <= words_.size());
+        return &words_[set * width_];
+    }
 
     std::vector<Word> words_;
     size_t width_ = 1;

@@ -90,6 +90,7 @@ RunId Holdings::add_run(RunId parent, uint64_t number, uint32_t offset, uint32_t
 
 void Holdings::remove_run(RunId id) {
     HolderRun& run = runs_[id];
+    assert(run.number != 0 && run.first_child == NONE);
     numbers_.remove(run_hash(run.holder, run.number), id);
     if (run.prev_sibling != NONE) {
         runs_[run.prev_sibling].next_sibling = run.next_sibling;
@@ -115,6 +116,7 @@ bool Holdings::continues_beyond(RunId id, uint32_t keep) {
 
 NodeId Holdings::climb(const HolderRun& run, uint32_t depth) const {
     NodeId id = run.node;
+    assert(run.start < depth && depth <= run.end());
     while (nodes_[id].start >= depth) id = nodes_[id].parent;
     return id;
 }
@@ -166,6 +168,8 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
     }
     add_last(node, id);
     hold_path(id);
+    assert(nodes_[runs_[id].node].start < runs_[id].end());
+    assert(runs_[id].end() <= nodes_[runs_[id].node].end());
     return true;
 }
 
@@ -187,6 +191,7 @@ Holdings::Found Holdings::descend(NodeId id, uint32_t depth, const Int32Key& cod
 
 // The node in which the codes end, made where it was not there.
 NodeId Holdings::hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder) {
+    assert(found.count <= codes.size && depth + found.count >= nodes_[found.node].start);
     uint32_t rest = codes.size - found.count;
     if (!rest) return found.node;
     NodeId parent = found.node;
@@ -217,7 +222,7 @@ void Holdings::hold_path(RunId run) {
 
 // ---- trimming ----
 
-// After someone gave up some of the node: drops what nobody holds, joins what became alike.
+// After a holder gave up some of the node: drops what no holder has, joins what became alike.
 void Holdings::settle(NodeId id) {
     if (full_.is_empty(id)) {
         shorten(id);
@@ -241,6 +246,8 @@ NodeId Holdings::give_up(NodeId id, uint32_t holder) {
 
 void Holdings::cut(RunId id, uint32_t keep) {
     HolderRun& run = runs_[id];
+    assert(run.number != 0 && keep < run.length);
+    assert(run.length - keep <= holders_[run.holder].tokens);
     uint32_t goal = run.start + keep, holder = run.holder;
     NodeId node = run.node;
     RunId last = keep ? id : run.parent;
@@ -272,11 +279,12 @@ void Holdings::clear(uint32_t holder) {
     RunId top = checked(holder).top, id = top;
     while (true) {
         while (runs_[id].first_child != NONE) id = runs_[id].first_child;
-        if (id == top) return;
+        if (id == top) break;
         RunId parent = runs_[id].parent;
         cut(id, 0);
         id = parent;
     }
+    assert(holders_[holder].tokens == 0);
 }
 
 }  // namespace radixkv

@@ -1,8 +1,11 @@
-// Who holds which prefixes: one radix tree over the union of what all holders hold. No Python in
-// here; `radixkv/router/holdings.py` is the contract, `python_holdings.py` the same in Python.
+// Which holder has which prefixes: one radix tree over the union of what all holders hold. No
+// Python in here; `radixkv/router/holdings.py` is the contract, `python_holdings.py` the same in
+// Python.
 #pragma once
 
+#include <cassert>
 #include <string>
+#include <type_traits>
 
 #include "holder_sets.hpp"
 #include "pool.hpp"
@@ -15,9 +18,9 @@ using RunId = uint32_t;
 
 // Tokens that some holders hold, `start` tokens below the root; a root has no parent and no tokens.
 //
-// Who holds all of it, and so all above it, is a bit in `Holdings::full_`. Of those that hold a
-// beginning, `partial` lists the run that ends where that ends; `ends` lists all other runs that
-// end inside or at the end.
+// `Holdings::full_` has a bit for each holder of all of it, and so of all above it. Of the holders
+// of a beginning, `partial` lists the run that ends where that ends; `ends` lists all other runs
+// that end inside or at the end.
 struct UnionNode {
     int32_t* tokens = nullptr;
     uint32_t length = 0;
@@ -52,6 +55,9 @@ struct HolderRun {
 
     uint32_t end() const { return start + length; }
 };
+
+// A pool gives out fresh records by assignment; tokens are freed by what removes their node.
+static_assert(std::is_trivially_copyable_v<UnionNode> && std::is_trivially_copyable_v<HolderRun>);
 
 class Holdings {
   public:
@@ -99,7 +105,7 @@ class Holdings {
 
   private:
     struct Holder {
-        RunId top = NONE;  // NONE: nobody has this number
+        RunId top = NONE;  // NONE: the number is unused
         uint64_t tokens = 0;
     };
     struct Found {

@@ -50,7 +50,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
     if (!node.length || node.start != parent.end()) fault("hangs elsewhere");
     if (!node.length) return;
     if (find_child(node.parent, Int32Key{node.tokens, 1}, 0) != id) fault("is not found");
-    if (full_.is_empty(id)) fault("has a last token that nobody holds");
+    if (full_.is_empty(id)) fault("has a last token without a holder");
     if (node.children == 1 && full_.is_equal(id, node.child_xor)) {
         fault("and its only child are held alike, and apart");
     }
@@ -65,7 +65,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
         bool is_inside = node.start < run.end() && run.end() < node.end();
         if (full_.has(id, run.holder) || !is_inside || run.node != id || !run.is_partial ||
             !holds_above(run.holder)) {
-            fault("has an end inside that is none");
+            fault("lists an end inside that is not one");
         }
     }
     for (RunId end = node.ends; end != NONE; end = runs_[end].next_end) {

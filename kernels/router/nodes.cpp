@@ -23,6 +23,7 @@ void Holdings::link_end(NodeId node, RunId id, bool is_partial) {
 void Holdings::unlink_end(RunId id) {
     HolderRun& run = runs_[id];
     UnionNode& node = nodes_[run.node];
+    assert(run.prev_end != NONE || (run.is_partial ? node.partial : node.ends) == id);
     if (run.prev_end != NONE) {
         runs_[run.prev_end].next_end = run.next_end;
     } else {
@@ -34,6 +35,7 @@ void Holdings::unlink_end(RunId id) {
 // The run is the last of its holder here: what that holds ends where the run ends.
 void Holdings::add_last(NodeId node, RunId id) {
     const HolderRun& run = runs_[id];
+    assert(nodes_[node].start < run.end() && run.end() <= nodes_[node].end());
     bool is_whole = run.end() == nodes_[node].end();
     if (is_whole) {
         full_.add(node, run.holder);
@@ -83,6 +85,7 @@ void Holdings::add_child(NodeId parent, NodeId child) {
 
 void Holdings::remove_node(NodeId id) {
     UnionNode& node = nodes_[id];
+    assert(!node.is_root && !node.children && node.partial == NONE && node.ends == NONE);
     nodes_[node.parent].children -= 1;
     nodes_[node.parent].child_xor ^= id;
     edges_.remove(edge_hash(node.parent, node.tokens[0]), id);
@@ -134,6 +137,7 @@ NodeId Holdings::add_leaf(NodeId parent, const int32_t* tokens, uint32_t count) 
 // Makes room in steps, so that a run that comes token by token is not copied each time.
 void Holdings::append(NodeId leaf, const int32_t* tokens, uint32_t count) {
     UnionNode& node = nodes_[leaf];
+    assert(!node.is_root && !node.children);
     uint32_t length = node.length + count;
     if (length > node.capacity) {
         uint32_t room = std::max(length, node.length + node.length / 4);
@@ -149,6 +153,7 @@ void Holdings::append(NodeId leaf, const int32_t* tokens, uint32_t count) {
 
 // A head of its own for the first `at` tokens; the node keeps the rest and its identity.
 NodeId Holdings::split(NodeId id, uint32_t at) {
+    assert(0 < at && at < nodes_[id].length);
     uint32_t rest = nodes_[id].length - at;
     Block head_tokens = copy_tokens(nodes_[id].tokens, at);
     Block rest_tokens = copy_tokens(nodes_[id].tokens + at, rest);
@@ -169,6 +174,7 @@ NodeId Holdings::split(NodeId id, uint32_t at) {
     }
     take_ends(head_id, id);
     num_nodes_ += 1;
+    assert(nodes_[id].parent == head_id && head.end() == node.start);
     return head_id;
 }
 
@@ -188,18 +194,20 @@ void Holdings::merge(NodeId id) {
     child.start = node.start;
     give_tokens(child, std::move(both), node.length + child.length);
     take_ends(child_id, id);
+    assert(node.partial == NONE && node.ends == NONE);
     std::free(node.tokens);
     nodes_.remove(id);
     num_nodes_ -= 1;
 }
 
-// Drops the tokens that nobody holds any more; the holders of what is left hold it whole.
+// Drops the tokens that no holder has any more; the holders of what is left hold it whole.
 void Holdings::shorten(NodeId id) {
     UnionNode& node = nodes_[id];
     uint32_t end = 0;
     for (RunId run = node.partial; run != NONE; run = runs_[run].next_end) {
         end = std::max(end, runs_[run].end());
     }
+    assert(node.start < end && end < node.end() && !node.children);
     total_size_ -= node.end() - end;
     node.length = end - node.start;
     if (node.length * 2 <= node.capacity) {
@@ -217,8 +225,8 @@ void Holdings::shorten(NodeId id) {
 
 // ---- content ----
 
-// The codes, the first of them that names content under a number that no other run has: who else
-// uses its number means something else. Below it nothing is shared either.
+// The codes, the first of them that names content under a number that no other run has: the same
+// number from another holder means something else. Below it nothing is shared either.
 Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes,
                                 HolderRun& run) {
     if (parent.private_from < offset) {

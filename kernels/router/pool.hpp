@@ -1,6 +1,7 @@
 // Records addressed by number, which never move.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -13,8 +14,14 @@ class Pool {
   public:
     using Id = uint32_t;
 
-    Record& operator[](Id id) { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
-    const Record& operator[](Id id) const { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
+    Record& operator[](Id id) {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
+    const Record& operator[](Id id) const {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
 
     // One more than the largest number that was ever in use.
     Id bound() const { return used_; }
@@ -41,6 +48,7 @@ class Pool {
     }
 
     void remove(Id id) {
+        assert(0 < id && id < used_ && free_.size() < used_);
         (*this)[id] = Record{};
         free_.push_back(id);
     }

@@ -1,7 +1,9 @@
-// Where a prompt costs least; `radixkv/router/vote.py` is the contract and has the same in NumPy.
+// Where a prompt costs least; `radixkv/router/cheapest.py` is the contract and has the same in
+// NumPy.
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -9,8 +11,8 @@
 
 namespace radixkv {
 
-// What is known of `count` workers, an item for each, as `Question` of `radixkv/router/question.py`
-// has it.
+// What is known of `count` workers, an item for each, as `PickInput` of
+// `radixkv/router/pick_input.py` has it.
 template <class Length>
 struct Workers {
     const Length* lengths;
@@ -27,6 +29,7 @@ struct Weights {
 // The worker where it costs least; there is one or more.
 template <class Length>
 size_t cheapest(const Workers<Length>& of, const Weights& by) {
+    assert(of.count > 0);
     double mean = std::accumulate(of.loads, of.loads + of.count, 0.0) / of.count;
     double a_load = by.weight * by.prompt_length / (mean + by.slack);
     double least = *std::min_element(of.work, of.work + of.count);
@@ -51,6 +54,7 @@ size_t cheapest(const Workers<Length>& of, const Weights& by) {
 // Why it is that worker: a position in `REASONS`.
 template <class Length>
 size_t reason(const Workers<Length>& of, size_t at) {
+    assert(at < of.count);
     Length own = of.lengths[at], longest = *std::max_element(of.lengths, of.lengths + of.count);
     if (own != 0) return own == longest ? 0 : 1;
     return longest != 0 ? 2 : 3;

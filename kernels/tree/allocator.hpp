@@ -2,6 +2,7 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <numeric>
@@ -18,7 +19,9 @@ using std::size_t;
 class SlotAllocator {
   public:
     SlotAllocator(uint32_t num_slots, uint32_t page_size)
-        : num_slots(num_slots), page_size(page_size), is_held_(num_pages() + 1) {}
+        : num_slots(num_slots), page_size(page_size), is_held_(num_pages() + 1) {
+        assert(page_size > 0 && num_slots % page_size == 0);
+    }
 
     const uint32_t num_slots;
     const uint32_t page_size;
@@ -30,6 +33,7 @@ class SlotAllocator {
 
     // `count` pages, at most `free_pages`, as slots.
     void allocate(uint32_t count, int32_t* out) {
+        assert(count <= free_pages());
         if (page_size == 1)
             return allocate_pages(count, out, std::integral_constant<uint32_t, 1>());
         allocate_pages(count, out, page_size);

@@ -1,6 +1,7 @@
 // Nodes, addressed by number and generation.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <memory>
 #include <vector>
@@ -11,7 +12,7 @@ namespace radixkv {
 
 using NodeId = uint32_t;
 
-// Node 0 is no node. The order of eviction uses it as the end of its list.
+// Node 0 stands for none. The order of eviction uses it as the end of its list.
 inline constexpr NodeId NONE = 0;
 
 // A root has no tokens and no parent.
@@ -28,15 +29,32 @@ struct Node : TokenRun {
     uint32_t lock_ref = 0;
     int64_t priority = 0;
     uint32_t hit_count = 0;
-    uint32_t order_prev = 0;  // see `EvictionOrder`
+    uint32_t order_prev = 0;  // see `Policy`
     uint32_t order_next = 0;
     bool is_late = false;  // see `AgedLeaves`
 
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }
     bool is_alive() const { return generation & 1; }
+
+    // What is known of all tokens of a node alike.
+    void copy_facts(const Node& other) {
+        recency = other.recency;
+        run = other.run;
+        run_offset = other.run_offset;
+        priority = other.priority;
+        hit_count = other.hit_count;
+    }
     void hold(TokenRun other) { TokenRun::operator=(std::move(other)); }
 };
+
+// Two lines of the cache: a descent asks for the first of the next node while it compares this one.
+static_assert(sizeof(Node) <= 128);
+
+// What `NodeInfo.id` says: never the same for two nodes of an epoch.
+inline uint64_t public_id(const Node& node, NodeId id) {
+    return uint64_t{node.generation} / 2 << 32 | id;
+}
 
 // Nodes never move: they live in chunks.
 class Arena {
@@ -45,8 +63,14 @@ class Arena {
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
-    Node& operator[](NodeId id) { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
-    const Node& operator[](NodeId id) const { return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)]; }
+    Node& operator[](NodeId id) {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
+    const Node& operator[](NodeId id) const {
+        assert(id < used_);
+        return chunks_[id >> CHUNK_BITS][id & (CHUNK - 1)];
+    }
 
     // One more than the largest number in use.
     NodeId bound() const { return used_; }
@@ -78,13 +102,14 @@ class Arena {
 
     void remove(NodeId id) {
         Node& node = (*this)[id];
+        assert(id != NONE && node.is_alive());
         node.hold(TokenRun());
         ++node.generation;
         node.parent = free_;
         free_ = id;
     }
 
-    // Forgets all nodes, their generations included: who remembers nodes must know the epoch.
+    // Forgets all nodes, their generations included: what remembers nodes must know the epoch.
     void clear() {
         chunks_.clear();
         free_ = NONE;

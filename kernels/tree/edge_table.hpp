@@ -1,6 +1,7 @@
 // Which child of a node begins with which page: one open-addressing table for the whole tree.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
 #include <vector>
 
@@ -8,11 +9,11 @@
 
 namespace radixkv {
 
-// Holds node numbers by the hash of (parent, first page). It compares hashes only: whoever looks up
+// Holds node numbers by the hash of (parent, first page). It compares hashes only: a look-up
 // confirms with the nodes themselves.
 class EdgeTable {
   public:
-    // `multiplier` is odd and random, so that nobody outside can choose keys that collide.
+    // `multiplier` is odd and random, so that a client cannot choose keys that collide.
     explicit EdgeTable(uint64_t multiplier) : multiplier_(multiplier | 1) { clear(); }
 
     template <class Tokens>
@@ -40,6 +41,7 @@ class EdgeTable {
     }
 
     void add(uint32_t hash, NodeId node) {
+        assert(node != NONE);
         reserve(1);
         put({hash, node});
         ++size_;
@@ -75,6 +77,7 @@ class EdgeTable {
         uint32_t hash = 0;
         NodeId node = NONE;
     };
+    static_assert(sizeof(Entry) == 8);  // eight look-ups share a cache line
     static constexpr unsigned MIN_BITS = 6;
 
     // The upper bits of a product are its best mixed.
@@ -84,7 +87,10 @@ class EdgeTable {
 
     size_t place_of(uint32_t hash, NodeId node) const {
         size_t at = home(hash);
-        while (entries_[at].node != node) at = next(at);
+        while (entries_[at].node != node) {
+            assert(entries_[at].node != NONE);  // it is here
+            at = next(at);
+        }
         return at;
     }
 

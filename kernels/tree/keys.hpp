@@ -1,9 +1,9 @@
 // Keys as the tree reads them, in place: nothing is converted before it is compared.
 //
 // A key has `size` ids, and
-//   at(i)                  id `i`; NO_TOKEN for what is no token id
+//   at(i)                  id `i`; NO_TOKEN for what is not a token id
 //   common(from, run, n)   how many of the `n` ids from `from` on equal those of `run`
-//   copy(from, n, out)     writes `n` ids; false if one of them is no token id
+//   copy(from, n, out)     writes `n` ids; false if one of them is not a token id
 //   is_good(from)          whether all ids from `from` on are token ids
 #pragma once
 

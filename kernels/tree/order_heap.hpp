@@ -1,12 +1,16 @@
 // A heap of nodes, smallest key first, from which any node can be taken.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
+#include <utility>
 #include <vector>
 
-#include "policy.hpp"
+#include "arena.hpp"
 
 namespace radixkv {
+
+using OrderKey = std::pair<int64_t, int64_t>;
 
 // Four children a place: half the depth of a binary heap, and siblings share cache lines.
 // A node's `place` is its place here.
@@ -27,6 +31,7 @@ class OrderHeap {
 
     void remove(NodeId node) {
         uint32_t at = nodes_[node].*place;
+        assert(at < items_.size() && items_[at].node == node);
         Item last = items_.back();
         items_.pop_back();
         if (last.node == node) return;

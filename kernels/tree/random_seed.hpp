@@ -1,4 +1,4 @@
-// Seeds that nobody outside can guess.
+// Seeds that clients cannot guess.
 #pragma once
 
 #include <cstdint>

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <algorithm>
+#include <cassert>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <new>
 #include <numeric>
+#include <type_traits>
 #include <utility>
 
 namespace radixkv {
@@ -50,6 +52,7 @@ class TokenRun {
     uint32_t capacity() const { return capacity_; }
 
     void copy_slots(uint32_t from, uint32_t n, int32_t* out) const {
+        assert(from <= length && n <= length - from);
         if (is_range()) {
             std::iota(out, out + n, first_slot_ + static_cast<int32_t>(from));
         } else if (n) {
@@ -59,6 +62,7 @@ class TokenRun {
 
     // `n` tokens from `from` on, in memory of their own.
     TokenRun cut(uint32_t from, uint32_t n) const {
+        assert(from <= length && n <= length - from);
         TokenRun part;
         part.length = part.capacity_ = n;
         part.first_slot_ = is_range() ? first_slot_ + static_cast<int32_t>(from) : SCATTERED;
@@ -70,6 +74,7 @@ class TokenRun {
 
     // Copied when half is gone: O(1) a trimmed token over time.
     void shorten(uint32_t keep) {
+        assert(0 < keep && keep <= length);
         length = keep;
         if (capacity_ > 2 * keep) *this = cut(0, keep);
     }
@@ -112,5 +117,8 @@ class TokenRun {
     int32_t* block_ = nullptr;        // `capacity` tokens, then as many slots if they are scattered
     int32_t first_slot_ = SCATTERED;  // of slots that follow one another
 };
+
+// A change takes over what it copied before: nothing can fail halfway.
+static_assert(std::is_nothrow_move_constructible_v<TokenRun>);
 
 }  // namespace radixkv

@@ -7,19 +7,16 @@ namespace radixkv {
 
 NodeId Tree::add_root(PrefixHash hash) {
     NodeId root = nodes_.add();
-    order_.init(root);
-    if (UseHistory* history = order_.history()) {
-        history->reserve(nodes_.bound());
-        history->add_root(root, hash);
-    }
+    policy_->init(root);
+    policy_->reserve(nodes_.bound());
+    policy_->add_root(root, hash);
     return root;
 }
 
 void Tree::clear() {
     nodes_.clear();
     edges_.clear();
-    order_.clear();
-    path.clear();
+    policy_->clear();
     cut_runs_.clear();
     evictable_ = protected_ = 0;
     ticks_ = runs_ = 0;
@@ -27,19 +24,31 @@ void Tree::clear() {
 
 // ---- looking ----
 
+// Whether it goes down from below a root; for assertions.
+bool Tree::is_path(const Path& path) const {
+    NodeId above = path.empty() ? NONE : nodes_[path[0]].parent;
+    for (NodeId id : path) {
+        if (!nodes_[id].is_alive() || nodes_[id].parent != above) return false;
+        above = id;
+    }
+    return path.empty() || nodes_[nodes_[path[0]].parent].parent == NONE;
+}
+
 NodeId Tree::root_of(NodeId id) const {
     while (nodes_[id].parent != NONE) id = nodes_[id].parent;
     return id;
 }
 
-void Tree::start_path(NodeId id) {
+void Tree::start_path(NodeId id, Path& path) const {
     path.clear();
     for (; nodes_[id].parent != NONE; id = nodes_[id].parent) path.push_back(id);
     std::reverse(path.begin(), path.end());
+    assert(is_path(path));
 }
 
-void Tree::copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
                       int32_t* out) const {
+    assert(from <= to);
     auto copy = [&](const Node& node) {
         uint32_t end = std::min(node.end(), to);
         if (end <= from) return;
@@ -49,14 +58,16 @@ void Tree::copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t 
     };
     for (NodeId id : path) copy(nodes_[id]);
     if (partial != NONE) copy(nodes_[partial]);
+    assert(from == to);
 }
 
 void Tree::touch(NodeId id) {
     nodes_[id].recency = ++ticks_;
-    order_.touch(id);
+    policy_->touch(id);
 }
 
-void Tree::touch(const std::vector<NodeId>& path) {
+void Tree::touch(const Path& path) {
+    assert(is_path(path));
     for (size_t i = path.size(); i-- > 0;) touch(path[i]);
 }
 
@@ -72,6 +83,7 @@ bool Tree::resolve(const Place& place, NodeId& id) const {
     }
     if (nodes_[id].end() < place.length) return false;
     while (nodes_[id].start >= place.length) id = nodes_[id].parent;
+    assert(nodes_[id].is_alive() && nodes_[id].start < place.length);
     return true;
 }
 
@@ -82,6 +94,7 @@ NodeId Tree::split_for_lock(NodeId id, Place& place) {
             touch(above);
     }
     place = this->place(id, place.length);
+    assert(id == NONE || nodes_[id].end() == place.length);
     return id;
 }
 
@@ -93,12 +106,14 @@ void Tree::add_lock(NodeId id, int step) {
     while (id != NONE && nodes_[id].parent != NONE) {
         Node& node = nodes_[id];
         bool was_free = node.lock_ref == 0;
+        assert(step > 0 || !was_free);
         node.lock_ref += step;
         if (was_free || node.lock_ref == 0) {
             int64_t moved = was_free ? int64_t{node.length} : -int64_t{node.length};
+            assert((was_free ? evictable_ : protected_) >= node.length);
             protected_ += moved;
             evictable_ -= moved;
-            order_.place(id);
+            policy_->place(id);
         }
         id = node.parent;
     }
@@ -157,71 +172,68 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
 }
 
 NodeId Tree::split(NodeId id, uint32_t at) {
+    assert(0 < at && at < nodes_[id].length && at % page_size == 0);
     TokenRun head_run = nodes_[id].cut(0, at),
              tail_run = nodes_[id].cut(at, nodes_[id].length - at);
     edges_.reserve(1);
-    UseHistory* history = order_.history();
-    if (history) history->reserve(nodes_.bound() + 1);
+    policy_->reserve(nodes_.bound() + 1);
     NodeId head_id = nodes_.add();
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
     head.lock_ref = node.lock_ref;
-    head.hit_count = node.hit_count;
-    head.priority = node.priority;
-    head.recency = node.recency;
-    head.run = node.run;
-    head.run_offset = node.run_offset;
-    order_.init(head_id);
+    head.copy_facts(node);
+    policy_->init(head_id);
     head.hold(std::move(head_run));
     replace_child(node.parent, id, head_id);
     node.hold(std::move(tail_run));
     node.start += at;
     node.run_offset += at;
     add_child(head_id, id);
-    if (history) history->split(head_id, id);
+    policy_->split(head_id, id);
+    assert(node.parent == head_id && head.end() == node.start && !head.is_leaf());
     return head_id;
 }
 
 NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
+    assert(run.length > 0 && run.length % page_size == 0);
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
     leaf.hold(std::move(run));
     leaf.start = nodes_[parent].end();
     leaf.run = ++runs_;
     leaf.priority = priority;
-    order_.init(id);
+    policy_->init(id);
     add_child(parent, id);
     evictable_ += leaf.length;
-    order_.leafness_changed(parent);
+    policy_->leafness_changed(parent);
     return id;
 }
 
-NodeId Tree::extend_path(NodeId root, const Descent& found, TokenRun run, int64_t priority,
-                         bool is_hit) {
+NodeId Tree::extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
+                    bool is_hit) {
+    assert(nodes_[root].parent == NONE && is_path(path));
+    assert(path.empty() || root_of(path[0]) == root);
     // Whatever can fail comes first.
     nodes_.reserve(2);
     edges_.reserve(2);
     path.reserve(path.size() + 2);
-    UseHistory* history = order_.history();
-    if (history) history->reserve(nodes_.bound() + 2);
+    policy_->reserve(nodes_.bound() + 2);
     if (found.partial != NONE) {
         path.push_back(split(found.partial, found.length - nodes_[found.partial].start));
     }
-    if (history && is_hit) {
-        if (!path.empty()) order_.remove(path.back());  // its place depends on its uses
-        history->use(path);
-    }
+    if (is_hit) policy_->use(path);
     NodeId leaf = NONE;
     if (run.length > 0) {
         leaf = add_leaf(path.empty() ? root : path.back(), std::move(run), priority);
         path.push_back(leaf);
-        if (history) history->add(leaf, !is_hit);
+        policy_->add_leaf(leaf, !is_hit);
     }
     for (NodeId id : path) {
         nodes_[id].priority = std::max(nodes_[id].priority, priority);
         nodes_[id].hit_count += is_hit;
     }
-    touch_path();
+    touch(path);
+    assert(leaf == NONE || (path.back() == leaf && nodes_[leaf].is_leaf()));
     return leaf;
 }
 
@@ -237,13 +249,14 @@ void Tree::note_end_of_run(const Node& leaf) {
 
 NodeId Tree::remove_leaf(NodeId id) {
     NodeId parent = nodes_[id].parent;
+    assert(nodes_[id].is_leaf() && !nodes_[id].lock_ref && parent != NONE);
     note_end_of_run(nodes_[id]);
-    order_.remove(id);
+    policy_->remove(id);
     remove_child(parent, id);
     nodes_.remove(id);
     if (!nodes_[parent].is_leaf()) return NONE;
     if (nodes_[parent].parent == NONE) return parent;
-    order_.leafness_changed(parent);
+    policy_->leafness_changed(parent);
     return NONE;
 }
 
@@ -263,17 +276,14 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
 }
 
 NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
+    assert(nodes_[parent].is_alive() && run.length > 0 && run.length % page_size == 0);
     edges_.reserve(1);
     NodeId id = nodes_.add();
-    if (UseHistory* history = order_.history()) history->reserve(nodes_.bound());
+    policy_->reserve(nodes_.bound());
     Node& node = nodes_[id];
     node.start = nodes_[parent].end();
-    node.recency = like.recency;
-    node.run = like.run;
-    node.run_offset = like.run_offset;
-    node.hit_count = like.hit_count;
-    node.priority = like.priority;
-    order_.init(id);
+    node.copy_facts(like);
+    policy_->init(id);
     node.hold(std::move(run));
     add_child(parent, id);
     evictable_ += node.length;
@@ -289,7 +299,7 @@ void Tree::restore_order(uint64_t ticks, uint64_t runs) {
     }
     std::sort(all.begin(), all.end(),
               [&](NodeId a, NodeId b) { return nodes_[a].recency < nodes_[b].recency; });
-    for (NodeId id : all) order_.place(id);
+    for (NodeId id : all) policy_->place(id);
 }
 
 }  // namespace radixkv

@@ -1,14 +1,16 @@
 // The tree itself: no Python in here.
 #pragma once
 
+#include <cassert>
 #include <cstdint>
+#include <memory>
 #include <unordered_map>
 #include <vector>
 
 #include "arena.hpp"
 #include "edge_table.hpp"
-#include "eviction_order.hpp"
 #include "keys.hpp"
+#include "policies/policy.hpp"
 
 namespace radixkv {
 
@@ -25,7 +27,11 @@ struct Place {
     uint64_t run = 0;
 };
 
-// How far a key is cached: `Tree::path` holds the nodes matched whole.
+// Nodes from below a root down, each the parent of the next. Callers keep one from call to call, so
+// that none is allocated.
+using Path = std::vector<NodeId>;
+
+// How far a key is cached.
 struct Descent {
     NodeId partial = NONE;  // the node matched in part
     uint32_t length = 0;
@@ -46,8 +52,10 @@ struct Trim {
 // its parent.
 class Tree {
   public:
-    Tree(uint32_t page_size, Policy policy, uint64_t seed)
-        : page_size(page_size), edges_(seed), order_(nodes_, policy, page_size, seed) {}
+    Tree(uint32_t page_size, NewPolicy new_policy, uint64_t seed)
+        : page_size(page_size), edges_(seed), policy_(new_policy(nodes_, page_size, seed)) {
+        assert(page_size > 0);
+    }
 
     const uint32_t page_size;
 
@@ -56,15 +64,21 @@ class Tree {
     uint64_t num_nodes() const { return edges_.size(); }
     uint64_t ticks() const { return ticks_; }
     uint64_t runs() const { return runs_; }
+    Policy& policy() { return *policy_; }
+    const Policy& policy() const { return *policy_; }
     const Node& node(NodeId id) const { return nodes_[id]; }
     bool is_alive(NodeId id, uint32_t generation) const { return nodes_.is_alive(id, generation); }
     Place place(NodeId id, uint32_t length) const {
+        assert(id == NONE ? !length : nodes_[id].start < length && length <= nodes_[id].end());
         return {id, nodes_[id].generation, length, nodes_[id].run};
     }
 
-    // `hash`: where the hashes of its prefixes begin, for the history.
+    // `hash`: where the hashes of its prefixes begin, for policies that read prefixes.
     NodeId add_root(PrefixHash hash = 0);
-    void remove_root(NodeId root) { nodes_.remove(root); }
+    void remove_root(NodeId root) {
+        assert(nodes_[root].parent == NONE && nodes_[root].is_leaf());
+        nodes_.remove(root);
+    }
 
     // ---- looking ----
 
@@ -74,25 +88,18 @@ class Tree {
     template <class Key, class Visit>
     Descent descend(NodeId from, const Key& key, const Visit& visit) const;
 
-    // The same, with all nodes from the root on in `path`.
+    // The same; `path` then has the nodes matched whole, from the root on.
     template <class Key>
-    Descent descend(NodeId from, const Key& key);
+    Descent descend(NodeId from, const Key& key, Path& path) const;
 
     NodeId root_of(NodeId node) const;
 
-    // The nodes of the last descent, or of the last insert.
-    std::vector<NodeId> path;
-
     // The slots of the tokens `from` to `to` on a path; the last of them may be in `partial`.
-    void copy_slots(const std::vector<NodeId>& path, NodeId partial, uint32_t from, uint32_t to,
+    void copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
                     int32_t* out) const;
-    void copy_slots(NodeId partial, uint32_t from, uint32_t to, int32_t* out) const {
-        copy_slots(path, partial, from, to, out);
-    }
 
     // A path becomes the newest there is.
-    void touch(const std::vector<NodeId>& path);
-    void touch_path() { touch(path); }
+    void touch(const Path& path);
 
     // ---- locks ----
 
@@ -107,11 +114,11 @@ class Tree {
 
     // ---- changing ----
 
-    // After a descent that matched `length` of the key: cuts the node matched in part, hangs a leaf
-    // of the tokens of `run` under the path (if there are any), and touches the path. Returns the
-    // leaf.
-    NodeId extend_path(NodeId root, const Descent& found, TokenRun run, int64_t priority,
-                       bool is_hit);
+    // After a descent to `path`, with nothing changed since: cuts the node matched in part, hangs a
+    // leaf of the tokens of `run` under it (if there are any), and touches the path, which then has
+    // the nodes of the whole key. Returns the leaf.
+    NodeId extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
+                  bool is_hit);
 
     // Frees `count` tokens (whole pages, at most `evictable_size`) and writes their slots. Calls
     // on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
@@ -129,11 +136,7 @@ class Tree {
     // own.
     NodeId restore(NodeId parent, const Node& like, TokenRun run);
 
-    // What the policy learnt, of nodes as `walk` gives them; null where it learns nothing.
-    UseHistory* history() { return order_.history(); }
-    const UseHistory* history() const { return order_.history(); }
-
-    // After all nodes: the order of eviction and the counters.
+    // After all nodes: the order of eviction and the counters. What the policy learnt comes before.
     void restore_order(uint64_t ticks, uint64_t runs);
 
     friend class TreeCheck;
@@ -154,13 +157,14 @@ class Tree {
     NodeId split(NodeId node, uint32_t at);
     NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority);
     void touch(NodeId node);
-    void start_path(NodeId node);
+    void start_path(NodeId node, Path& path) const;
     NodeId remove_leaf(NodeId leaf);
     void note_end_of_run(const Node& leaf);
+    bool is_path(const Path& path) const;
 
     Arena nodes_;
     EdgeTable edges_;
-    EvictionOrder order_;
+    std::unique_ptr<Policy> policy_;
     uint64_t evictable_ = 0, protected_ = 0;
     uint64_t ticks_ = 0, runs_ = 0;
     // The last node of each run that was split and then lost what came after that node.
@@ -185,7 +189,7 @@ NodeId Tree::child(NodeId parent, const Key& key, uint32_t at) const {
     });
 }
 
-// Who most likely is the child, asked for from memory: it is looked at only when all before it was.
+// The likely child, prefetched: it is compared only after all that comes before it.
 template <class Key>
 NodeId Tree::ask_for_child(NodeId parent, const Key& key, uint32_t at) const {
     if (key.size - at < page_size) return NONE;
@@ -200,6 +204,7 @@ NodeId Tree::ask_for_child(NodeId parent, const Key& key, uint32_t at) const {
 template <class Key, class Visit>
 Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
     uint32_t at = nodes_[from].end();
+    assert(at <= key.size);
     NodeId parent = from, id = ask_for_child(from, key, at);
     while (id != NONE) {
         const Node* node = &nodes_[id];
@@ -217,6 +222,7 @@ Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
         }
         if (same < node->length) return {id, at + same - same % page_size};
         visit(id);
+        assert(nodes_[id].parent == parent && nodes_[id].start == at && same % page_size == 0);
         at += same;
         parent = id;
         id = next;
@@ -225,33 +231,36 @@ Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
 }
 
 template <class Key>
-Descent Tree::descend(NodeId from, const Key& key) {
-    start_path(from);
-    return descend(from, key, [this](NodeId id) { path.push_back(id); });
+Descent Tree::descend(NodeId from, const Key& key, Path& path) const {
+    start_path(from, path);
+    return descend(from, key, [&](NodeId id) { path.push_back(id); });
 }
 
 template <class OnTrim, class OnEmpty>
 void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty) {
-    UseHistory* history = order_.history();
-    if (history) history->begin_eviction(evictable_ + protected_);
+    assert(count % page_size == 0 && count <= evictable_);
+    policy_->begin_eviction(evictable_ + protected_);
     while (count > 0) {
-        NodeId victim = order_.victim();
+        NodeId victim = policy_->victim();
+        assert(victim != NONE && nodes_[victim].is_leaf() && !nodes_[victim].lock_ref);
         Node& node = nodes_[victim];
         uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, node.length));
         uint32_t keep = node.length - going;
         on_trim(Trim{node, keep});
-        if (history) history->trim(victim, keep);
+        policy_->trim(victim, keep);
         node.copy_slots(keep, going, out);
         out += going;
         count -= going;
         evictable_ -= going;
         if (keep > 0) {
             node.shorten(keep);
+            policy_->trimmed(victim);
         } else if (NodeId empty_root = remove_leaf(victim)) {
             on_empty(empty_root);
         }
     }
-    if (history) history->end_eviction(evictable_ + protected_);
+    assert(count == 0);
+    policy_->end_eviction(evictable_ + protected_);
 }
 
 }  // namespace radixkv

@@ -17,7 +17,7 @@ class TreeCheck {
         for (NodeId id : all_) check_shape(id);
         for (NodeId id : all_) check_order(id);
         check_slots();
-        if (tree_.history()) check_history(*tree_.history());
+        tree_.policy_->check(all_, tree_.evictable_ + tree_.protected_, lines_);
         return std::move(lines_);
     }
 
@@ -27,7 +27,7 @@ class TreeCheck {
     const Node& node(NodeId id) const { return tree_.nodes_[id]; }
     bool is_root(NodeId id) const { return node(id).parent == NONE; }
 
-    std::string name(NodeId id) const { return "node " + std::to_string(public_id(tree_, id)); }
+    std::string name(NodeId id) const { return "node " + std::to_string(public_id(node(id), id)); }
 
     static std::string number(uint64_t value) { return std::to_string(value); }
 
@@ -107,11 +107,11 @@ class TreeCheck {
     }
 
     void check_order(NodeId id) {
-        bool belongs =
-            !node(id).lock_ref && (tree_.order_.holds_inner_nodes() || node(id).is_leaf());
-        if (tree_.order_.holds(id) != belongs) {
+        const Policy& policy = *tree_.policy_;
+        bool belongs = policy.is_evictable(id);
+        if (policy.has_place(id) != belongs) {
             lines_.push_back("order: " + name(id) + (belongs ? " has no place" : " has a place"));
-        } else if (belongs && !tree_.order_.is_sound(id)) {
+        } else if (belongs && !policy.is_sound(id)) {
             lines_.push_back("order: " + name(id) + " does not stand where it belongs");
         }
     }
@@ -127,22 +127,6 @@ class TreeCheck {
         if (twice != slots.end()) {
             lines_.push_back("I1 partition: the tree holds slot " + std::to_string(*twice) +
                              " more than once");
-        }
-    }
-
-    void check_history(const UseHistory& history) {
-        uint64_t there = tree_.evictable_ + tree_.protected_ + history.ghosts_.tokens();
-        if (history.model_.waiting_tokens() != there) {
-            lines_.push_back("history: " + number(history.model_.waiting_tokens()) +
-                             " tokens are said to wait, " + number(there) + " are there or ghosts");
-        }
-        for (NodeId id : all_) {
-            const Node& own = node(id);
-            PrefixHash above = history.seen_[own.parent].hash;
-            if (history.seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
-                lines_.push_back("history: " + name(id) + " has the hash of another prefix");
-            if (history.used(id) > history.model_.turn())
-                lines_.push_back("history: " + name(id) + " was used in a turn that is to come");
         }
     }
 

@@ -17,9 +17,4 @@ struct Lock {
 std::vector<std::string> check_tree(const Tree& tree, const std::vector<NodeId>& roots,
                                     const std::vector<Lock>& locks);
 
-// What `NodeInfo.id` says: never the same for two nodes of an epoch.
-inline uint64_t public_id(const Tree& tree, NodeId id) {
-    return id == NONE ? 0 : uint64_t{tree.node(id).generation} / 2 << 32 | id;
-}
-
 }  // namespace radixkv

@@ -10,9 +10,9 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.scores import PLAIN, ScoreOptions
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.allocator import Int32Array
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from radixkv.memory.allocator import Int32Array
+from radixkv.arrays import Int32Array
 
 
 class DeviceArrays:

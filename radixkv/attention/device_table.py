@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.base import AttentionBatch
 from radixkv.attention.device_arrays import staging
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import move_rows, write_rows
-from radixkv.memory.allocator import Int32Array
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 

@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import Planner
 from radixkv.cores import load
-from radixkv.memory.allocator import Int32Array
 
 
 def new_planner(

@@ -9,13 +9,13 @@ import triton
 from numpy.typing import NDArray
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.base import AttentionBatch
 from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import ScoreOptions
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
-from radixkv.memory.allocator import Int32Array
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Slots of a decode row that one block reads; what is longer is read in pieces and merged.

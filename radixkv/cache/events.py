@@ -11,11 +11,8 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
-from radixkv.tree.tokens import Int32Array
+from radixkv.tree import DEFAULT, Stored, Trimmed
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
@@ -25,16 +22,19 @@ class Cleared:
     """Everything was forgotten."""
 
 
+Logged: TypeAlias = Stored | Trimmed | Cleared
+
+
 @dataclass(frozen=True, slots=True)
 class Event:
     """One change and the revision that it belongs to."""
 
     revision: int
-    change: Stored | Trimmed | Cleared
+    change: Logged
 
 
 class Update(NamedTuple):
-    """What brings a follower to `revision` of `epoch`; without events: it is there still.
+    """What brings a follower to `revision` of `epoch`; without events: it is there already.
 
     is_start: what was known before is void; the events are the whole cache, or its first part.
     is_whole: False while more of that whole is to come, all of it true at this revision.
@@ -57,9 +57,10 @@ class EventLog:
 
     def __init__(self, max_bytes: int = 64 * 2**20) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
+        self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, tuple[Event, ...]] = {}
+        self._kept: dict[int, tuple[Logged, ...]] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -69,12 +70,13 @@ class EventLog:
 
     def append(self, changes: Iterable[Stored | Trimmed]) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
+        kept = tuple(changes)
+        if not kept:
+            return
         with self._lock:
-            events = tuple(Event(self.revision + 1, change) for change in changes)
-            if not events:
-                return
-            self._add(events)
-        self._tell()
+            self._add(kept)
+        for listener in self._listeners:
+            listener()
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
@@ -84,8 +86,9 @@ class EventLog:
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add((Event(self.revision + 1, Cleared()),))
-        self._tell()
+            self._add((Cleared(),))
+        for listener in self._listeners:
+            listener()
 
     def since(self, revision: int) -> list[Event]:
         """Events after `revision`, in order. Cost: O(events returned).
@@ -94,8 +97,8 @@ class EventLog:
         """
         with self._lock:
             self._check_kept(revision)
-            kept = (self._kept[at] for at in range(revision + 1, self.revision + 1))
-            return list(chain.from_iterable(kept))
+            later = range(revision + 1, self.revision + 1)
+            return list(chain.from_iterable(map(self._events_of, later)))
 
     def read(self, epoch: int, revision: int, max_bytes: int) -> Update:
         """What came after `revision` of `epoch`: whole revisions, as many as `max_bytes` hold, and
@@ -112,8 +115,8 @@ class EventLog:
             size = 0
             while revision < self.revision and size < max_bytes:
                 revision += 1
-                events += self._kept[revision]
-                size += sum(map(_size, self._kept[revision]))
+                events += self._events_of(revision)
+                size += _size(self._kept.get(revision, ()))
             return Update(self.epoch, revision, tuple(events))
 
     def position(self) -> tuple[int, int]:
@@ -125,10 +128,19 @@ class EventLog:
         """Raises EpochMismatchError unless this is `epoch`."""
         if epoch != self.epoch:
             raise EpochMismatchError(
-                f"the cache is in epoch {self.epoch}, not {epoch}: forget what was known of it",
+                f"epoch must be {self.epoch}, that of the cache; got {epoch}: "
+                "forget what was known of it",
                 epoch=self.epoch,
                 expected_epoch=epoch,
             )
+
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
@@ -140,9 +152,9 @@ class EventLog:
         with self._lock:
             self._listeners = [other for other in self._listeners if other != listener]
 
-    def _tell(self) -> None:
-        for listener in self._listeners:
-            listener()
+    def _events_of(self, revision: int) -> list[Event]:
+        # A revision whose append a signal handler interrupted has no changes yet.
+        return [Event(revision, change) for change in self._kept.get(revision, ())]
 
     def _before_epoch(self) -> int:
         """The revision before Cleared; a log that lost it serves no one of another epoch."""
@@ -153,89 +165,34 @@ class EventLog:
             return
         error = RevisionInFutureError if revision > self.revision else HistoryLostError
         raise error(
-            f"revision {revision} is not kept; {self.compact_revision} to {self.revision} are",
+            f"revision must be {self.compact_revision} to {self.revision}, which are kept; "
+            f"got {revision}",
             compact_revision=self.compact_revision,
             revision=self.revision,
         )
 
-    def _add(self, events: tuple[Event, ...]) -> None:
-        self.revision += 1
-        self._kept[self.revision] = events
-        self._bytes += sum(map(_size, events))
+    def _add(self, changes: tuple[Logged, ...]) -> None:
+        self.revision = revision = self.revision + 1
+        self._kept[revision] = changes
+        self._bytes += _size(changes)
         while self._bytes > self._max_bytes:
             self._drop_oldest_revision()
 
     def _drop_oldest_revision(self) -> None:
         self.compact_revision += 1
         self.is_complete = False
-        self._bytes -= sum(map(_size, self._kept.pop(self.compact_revision)))
+        self._bytes -= _size(self._kept.pop(self.compact_revision, ()))
 
 
-def _size(event: Event) -> int:
-    codes = event.change.codes.nbytes if isinstance(event.change, Stored) else 0
-    return EVENT_BYTES + codes
+def _size(changes: tuple[Logged, ...]) -> int:
+    size = EVENT_BYTES * len(changes)
+    for change in changes:
+        if type(change) is Stored:
+            size += change.codes.nbytes
+            if change.namespace is not DEFAULT:  # most are, and it has no texts
+                size += change.namespace.num_bytes
+    return size
 
 
 def _new_epoch() -> int:
     return secrets.randbits(63) | 1  # never 0, which means "any" on the wire
-
-
-@dataclass(slots=True)
-class Run:
-    """Tokens that one insert added below what was there, less what was trimmed since."""
-
-    parent_run: int
-    parent_offset: int
-    codes: Int32Array
-    namespace: Namespace
-
-
-Runs: TypeAlias = dict[int, Run]
-
-
-def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
-    """The runs that are resident after `events`, from `runs` (changed in place) or from empty."""
-    runs = {} if runs is None else runs
-    for event in events:
-        match event.change:
-            case Stored(run, parent_run, parent_offset, codes, namespace):
-                runs[run] = Run(parent_run, parent_offset, codes, namespace)
-            case Trimmed(run, 0):
-                runs.pop(run, None)
-            case Trimmed(run, keep) if run in runs:
-                runs[run].codes = runs[run].codes[:keep]
-            case Cleared():
-                runs.clear()
-    return runs
-
-
-def follow(update: Update, runs: Runs) -> None:
-    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
-
-    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
-    """
-    if update.is_start:
-        runs.clear()
-    for event in update.events:
-        replay((event,), runs)
-        if isinstance(event.change, Stored) and event.change.parent_run in runs:
-            parent = runs[event.change.parent_run]
-            runs[event.change.run].namespace = parent.namespace
-
-
-def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
-    """The resident runs as the tree's nodes show them, parents before children."""
-    runs: Runs = {}
-    parts: dict[int, list[Int32Array]] = {}
-    by_id: dict[int, NodeInfo] = {}
-    for node in nodes:
-        by_id[node.id] = node
-        parts.setdefault(node.run, []).append(node.codes)
-        if node.run_offset == 0:
-            parent = by_id.get(node.parent_id)
-            above = (parent.run, parent.run_offset + len(parent.codes)) if parent else (0, 0)
-            runs[node.run] = Run(*above, node.codes, node.namespace)
-    for number, run in runs.items():
-        if len(parts[number]) > 1:
-            run.codes = np.concatenate(parts[number])
-    return runs

@@ -1,23 +1,25 @@
-"""The moves in the life of a request: what happens to its row, its lock and its slots.
+"""The life of a request: what happens to its row, its lock and its slots.
 
-`PrefixCache` says who may make a move, checks the arguments and puts its lock around it.
+    admit ──> reserve ──> publish ... ──> end
+      ^                                    │
+      └───────────── resume <──────────────┘
+
+`PrefixCache` checks the arguments, and whose turn it is, before any of this.
 """
 
-from collections.abc import Iterable
 from typing import NamedTuple, Protocol
 
 import numpy as np
 
-from radixkv.cache.ledger import Fence, SlotLedger
+from radixkv.arrays import EMPTY, Int32Array
+from radixkv.cache.ledger import Fence
 from radixkv.cache.request import Request, State
-from radixkv.cache.stats import Totals
-from radixkv.errors import InvalidArgumentError
-from radixkv.memory import ReqToTokenPool, TokenToKVAllocator
-from radixkv.memory.pages import round_down, round_up
-from radixkv.tree import Handle, RadixTree
+from radixkv.cache.slots import Slots
+from radixkv.cache.transaction import Transactions
+from radixkv.memory import ReqToTokenPool
+from radixkv.pages import round_down, round_up
+from radixkv.tree import ContentSpan, Namespace
 from radixkv.tree.content import cut_content
-from radixkv.tree.fused import AdmitResult, take
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 
 class KVPool(Protocol):
@@ -45,178 +47,206 @@ class Forked(NamedTuple):
     target: Int32Array
 
 
-class RequestLife:
-    """Tree, pools, live requests and the moves over them. Not thread-safe; trusts its callers."""
+class Lifecycle:
+    """The live requests of a cache. Runs inside a transaction; trusts its callers.
+
+    kv: copies K/V by itself; None: the caller of `fork` and `rollback` does.
+    generation: how often the tree was forgotten; a request of an earlier one publishes nothing.
+    """
 
     def __init__(
         self,
-        tree: RadixTree,
-        allocator: TokenToKVAllocator,
+        slots: Slots,
         req_to_token: ReqToTokenPool,
-        kv: KVPool | None,
-        max_cached_tokens: int | None,
+        transactions: Transactions,
+        kv: KVPool | None = None,
     ) -> None:
-        self.tree, self.allocator, self.req_to_token = tree, allocator, req_to_token
-        self.kv, self.max_cached_tokens = kv, max_cached_tokens
-        self.num_slots, self.page_size = allocator.num_slots, allocator.page_size
-        self.totals = Totals()
-        self._ledger = SlotLedger(allocator)
-        self._live: dict[int, Request] = {}
-        self._is_copying = False
+        self._slots, self._tree, self._ledger = slots, slots.tree, slots.ledger
+        self._totals, self._page_size = slots.totals, slots.page_size
+        self._rows, self._transactions = req_to_token, transactions
+        self.kv = kv
+        self.live: dict[int, Request] = {}
         self._next_id = 1
-        self._generation = 0  # of the weights and the tree
+        self._generation = 0
 
     # ---- coming and growing ----
 
-    def _admit(
-        self, request: Request, tokens: Int32Array, max_cached: int, *, resumed: bool
+    def admit(
+        self,
+        tokens: Int32Array,
+        length: int,
+        namespace: Namespace,
+        content: tuple[ContentSpan, ...],
+        max_cached: int,
+        store: bool,
+        priority: int,
     ) -> Request | None:
-        """`tokens` are the request's from now on."""
-        row = self.req_to_token.allocate()
-        if row is None:
+        """A new request of the first `length` of `tokens`, an array that is its own from now on.
+
+        None: no room now.
+        """
+        request = Request(self._next_id, self._rows, namespace, content, store, priority)
+        self._next_id += 1
+        if not self._start(request, tokens, length, max_cached):
             return None
-        admission = None
+        cached, totals = request.cached_len, self._totals
+        request.prompt_tokens, request.cached_tokens = length, cached
+        totals.prompt_tokens += length
+        totals.cached_tokens += cached
+        totals.lookup_tokens += length
+        totals.hit_tokens += cached
+        return request
+
+    def resume(
+        self, request: Request, tokens: Int32Array, length: int, max_cached: int
+    ) -> Request | None:
+        """The same request again with these tokens; None: no room now."""
+        if not self._start(request, tokens, length, max_cached):
+            return None
+        request.resumed_tokens += request.cached_len
+        self._totals.resumed_tokens += request.cached_len
+        return request
+
+    def _start(self, request: Request, tokens: Int32Array, length: int, max_cached: int) -> bool:
+        """Give it a row with slots for all tokens; False: no room now, nothing stays taken."""
+        row = self._rows.allocate()
+        if row is None:
+            return False
+        table, found = self._rows.rows[row], None
         try:
-            admission = self.tree.admit(
-                tokens,
+            found = self._tree.admit(
+                tokens[:length],
                 self._ledger,
-                self.req_to_token.rows[row],
+                table,
                 request.namespace,
                 content=request.content,
                 max_cached=max_cached,
             )
         finally:  # a fence may raise too
-            if admission is None or admission.handle is None:
-                self.req_to_token.free(row)
-        self.totals.evicted_tokens += admission.evicted
-        if admission.handle is None:
-            return None
-        self._begin(request, row, admission, tokens)
-        self._count_admission(request, resumed=resumed)
-        return request
+            if found is None or found.handle is None:
+                self._rows.free(row)
+        cached, handle, evicted = found
+        if evicted:
+            self._totals.evicted_tokens += evicted
+        if handle is None:
+            return False
+        capacity = length + -length % self._page_size
+        request.begin(
+            row, table, capacity, tokens, length, cached, cached, handle, self._generation
+        )
+        self.live[request.id] = request
+        return True
 
-    def _begin(
-        self, request: Request, row: int, admission: AdmitResult, tokens: Int32Array
-    ) -> None:
-        request.place(row)
-        request.handle, request.generation = admission.handle, self._generation
-        request.shared = request.cached_len = admission.length
-        request.capacity = round_up(len(tokens), self.page_size)
-        request.begin(tokens)
-        self._register(request)
-
-    def _register(self, request: Request) -> None:
-        self._next_id = max(self._next_id, request.id + 1)
-        request.state = "running"
-        self._live[request.id] = request
-
-    def _count_admission(self, request: Request, *, resumed: bool) -> None:
-        numbers, totals = request.numbers, self.totals
-        if resumed:
-            numbers.resumed_tokens += request.cached_len
-            totals.resumed_tokens += request.cached_len
-            return
-        numbers.prompt_tokens, numbers.cached_tokens = request.length, request.cached_len
-        totals.prompt_tokens += request.length
-        totals.cached_tokens += request.cached_len
-        totals.lookup_tokens += request.length
-        totals.hit_tokens += request.cached_len
-
-    def _reserve(self, request: Request, n: int) -> Int32Array | None:
-        end = request.length + n
-        missing = round_up(end, self.page_size) - request.capacity
-        if missing > 0:
-            slots = self._take(missing)
-            if slots is None:
+    def reserve(self, request: Request, n: int) -> Int32Array | None:
+        """Slots, (n,) int32, for the next `n` tokens; None: no room now."""
+        length, capacity = request.length, request.capacity
+        end = length + n
+        if end > capacity:
+            grown = end + -end % self._page_size
+            fresh = self._slots.take(grown - capacity)
+            if fresh is None:
                 return None
-            request.table[request.capacity : request.capacity + missing] = slots
-            request.capacity += missing
-        return request.table[request.length : end].copy()
+            request.table[capacity:grown] = fresh
+            request.capacity = grown
+            if length == capacity and end == grown:
+                return fresh
+        return request.table[length:end].copy()
 
     # ---- sharing and ending ----
 
-    def _publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
+    def publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
         """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages."""
-        length = round_down(up_to, self.page_size)
-        if not self._may_publish(request) or not length or (chunked and length <= request.shared):
+        length = up_to - up_to % self._page_size
+        is_current = request.store and request.generation == self._generation
+        if not is_current or not length or (chunked and length <= request.shared):
             return
-        published = self.tree.publish(
-            request.token_ids[:length],
+        published = self._tree.publish(
+            request.first(length),
             self._ledger,
             request.table,
             request.namespace,
-            content=cut_content(request.content, length),
+            content=cut_content(request.content, length) if request.content else (),
             priority=request.priority,
             chunked=chunked,
             held=request.handle,
             fence=fence,
         )
         request.handle, request.shared = published.handle, length
-        request.numbers.published_tokens += length - published.prefix_length
-        self.totals.published_tokens += length - published.prefix_length
+        if new := length - published.prefix_length:
+            request.published_tokens += new
+            self._totals.published_tokens += new
 
-    def _may_publish(self, request: Request) -> bool:
-        return request.store and request.generation == self._generation
-
-    def _move_lock(self, request: Request, handle: Handle, shared: int) -> None:
-        self.tree.inc_lock_ref(handle)
+    def end(self, request: Request, state: State, fence: Fence | None) -> None:
+        """Give everything back."""
+        if request.capacity > request.shared or fence is not None:
+            self._ledger.give_back(request.table[request.shared : request.capacity], fence)
         if request.handle is not None:
-            self.tree.dec_lock_ref(request.handle)
-        request.handle, request.shared = handle, shared
-
-    def _end(self, request: Request, state: State, fence: Fence | None) -> None:
-        own = request.table[request.shared : request.capacity]
-        if len(own) or fence is not None:
-            self._ledger.give_back(own, fence)
-        if request.handle is not None:
-            self.tree.dec_lock_ref(request.handle)
-        self.req_to_token.free(request.row)
-        del self._live[request.id]
+            self._tree.dec_lock_ref(request.handle)
+        self._rows.free(request.row)
+        del self.live[request.id]
         request.state, request.handle = state, None
-        self._keep_bound(fence)
+        self._slots.keep_bound(fence)
 
     # ---- branching and going back ----
 
-    def _fork(self, request: Request, n: int, fence: Fence | None) -> Forked | None:
+    def fork(self, request: Request, n: int, fence: Fence | None) -> Forked | None:
         """The whole pages are aliased; of a part-filled last page each fork gets a copy.
 
         row     [ tree's                | own, whole pages   | own, cut page ]
                  locked once more         held once more       copied
         """
-        if n > self.req_to_token.free_size:
+        if n > self._rows.free_size:
             return None
-        whole = round_down(request.length, self.page_size)
+        whole = round_down(request.length, self._page_size)
         tail = request.length - whole
-        pages = self._take(n * self.page_size if tail else 0)
+        pages = self._slots.take(n * self._page_size if tail else 0)
         if pages is None:
             return None
         own_pages = pages.reshape(n, -1)
         source = np.tile(request.table[whole : request.length], n)
         copies = self._copy(source, own_pages[:, :tail].reshape(-1), pages)
-        self._publish(request, request.length, fence, chunked=True)
+        self.publish(request, request.length, fence, chunked=True)
         forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
-        self._keep_bound(fence)
+        self._slots.keep_bound(fence)
         return Forked(forks, *copies)
 
     def _fork_one(self, request: Request, whole: int, own_page: Int32Array) -> Request:
-        fork = request.twin(self._next_id)
-        row = self.req_to_token.allocate()
+        fork = Request(
+            self._next_id,
+            self._rows,
+            request.namespace,
+            request.content,
+            request.store,
+            request.priority,
+        )
+        self._next_id += 1
+        row = self._rows.allocate()
         assert row is not None
-        fork.place(row)
-        fork.cached_len = request.length
-        fork.capacity = whole + len(own_page)
-        fork.table[:whole] = request.table[:whole]
-        fork.table[whole : fork.capacity] = own_page
-        fork.begin(request.token_ids.copy())
+        table, capacity = self._rows.rows[row], whole + len(own_page)
+        table[:whole] = request.table[:whole]
+        table[whole:capacity] = own_page
+        fork.begin(
+            row,
+            table,
+            capacity,
+            request.token_ids.copy(),
+            request.length,
+            request.length,
+            request.shared,
+            request.handle,
+            request.generation,
+        )
         if request.handle is not None:
-            self.tree.inc_lock_ref(request.handle)
+            self._tree.inc_lock_ref(request.handle)
         self._ledger.share(request.table[request.shared : whole])
-        self._register(fork)
+        self.live[fork.id] = fork
         return fork
 
-    def _rollback(self, request: Request, length: int, fence: Fence | None) -> Copies | None:
-        whole, keep = round_down(length, self.page_size), round_up(length, self.page_size)
-        fresh = self._take(self.page_size if self._must_copy(request, whole, length) else 0)
+    def rollback(self, request: Request, length: int, fence: Fence | None) -> Copies | None:
+        """Keep the first `length` tokens; None: no room now for a copy of the page that is cut."""
+        whole, keep = round_down(length, self._page_size), round_up(length, self._page_size)
+        must_copy = self._must_copy(request, whole, length)
+        fresh = self._slots.take(self._page_size if must_copy else 0)
         if fresh is None:
             return None
         table, shared_before = request.table, request.shared
@@ -228,7 +258,7 @@ class RequestLife:
         self._ledger.give_back(table[given_from : request.capacity].copy(), fence)
         table[whole : whole + len(fresh)] = fresh
         request.cut(length, capacity=keep)
-        self._keep_bound(fence)
+        self._slots.keep_bound(fence)
         return copies
 
     def _must_copy(self, request: Request, whole: int, length: int) -> bool:
@@ -237,67 +267,44 @@ class RequestLife:
         return length > whole and (is_shared or self._ledger.sharers[request.table[whole]] > 0)
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
-        match = self.tree.match_prefix(
-            request.token_ids[:shared],
+        match = self._tree.match_prefix(
+            request.first(shared),
             request.namespace,
             content=cut_content(request.content, shared),
         )
-        self._move_lock(request, match.handle, shared)
+        self._tree.inc_lock_ref(match.handle)
+        if request.handle is not None:
+            self._tree.dec_lock_ref(request.handle)
+        request.handle, request.shared = match.handle, shared
 
     def _copy(self, source: Int32Array, target: Int32Array, taken: Int32Array) -> Copies:
         """Comes before any other change: if it raises, what was `taken` for it goes back."""
         if self.kv is None or not len(source):
             return Copies(source, target)
-        self._is_copying = True
         try:
-            self.kv.copy(source, target)
+            with self._transactions.copying():
+                self.kv.copy(source, target)
         except BaseException:
             self._ledger.give_back(taken, None)
             raise
-        finally:
-            self._is_copying = False
         return Copies(EMPTY, EMPTY)
 
-    def _check_not_copying(self) -> None:
-        if self._is_copying:
-            raise InvalidArgumentError("kv.copy called the cache, which waits for it to be done")
+    # ---- all requests ----
 
-    # ---- slots ----
-
-    def _take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages) for one request, evicting what is needed; or None, none taken."""
-        slots, evicted = take(self.tree, n, self._ledger)
-        self.totals.evicted_tokens += evicted
-        return slots
-
-    def _evict(self, num_tokens: int, fence: Fence | None = None) -> int:
-        slots = self.tree.evict(num_tokens)
-        self.totals.evicted_tokens += len(slots)
-        self._ledger.free(slots, fence)
-        return len(slots)
-
-    def _keep_bound(self, fence: Fence | None) -> None:
-        if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
-            self._evict(self.tree.total_size - self.max_cached_tokens, fence)
-
-    def _forget(self, read: Iterable[Int32Array] = ()) -> None:
-        """Drop the tree; what live requests read of it is theirs until the last of them ends.
-
-        read: what others than requests read of it, once for each of them.
-        """
-        slots = self.tree.reset()
-        self._generation += 1
-        readers = np.zeros_like(self._ledger.sharers)
-        for slots_read in read:
-            readers[slots_read] += 1
-        for request in self._live.values():
-            readers[request.table[: request.shared]] += 1
-            request.own_all()
-        self._ledger.retire(slots, readers)
-
-    def _private_slots(self) -> Int32Array:
+    def private_slots(self) -> Int32Array:
         """The slots that live requests hold outside the tree, retired ones apart; each once."""
-        own = [request.table[request.shared : request.capacity] for request in self._live.values()]
+        own = [request.table[request.shared : request.capacity] for request in self.live.values()]
         slots = np.unique(np.concatenate([EMPTY, *own]))
         private: Int32Array = slots[~self._ledger.is_retired[slots]]
         return private
+
+    def forget(self, pinned: list[Int32Array]) -> None:
+        """Drop the tree; what live requests read of it is theirs until the last of them ends.
+
+        pinned: what others than requests read of it, once for each of them.
+        """
+        live = self.live.values()
+        self._slots.forget([*pinned, *(request.table[: request.shared] for request in live)])
+        for request in live:
+            request.own_all()
+        self._generation += 1

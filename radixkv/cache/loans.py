@@ -1,7 +1,7 @@
-"""What is held of a cache by others than its own requests: by whoever runs them somewhere else.
+"""What other processes hold of a cache, for requests that run there.
 
-A pin keeps a cached prefix, as a request's lock does. A slot on loan is its borrower's alone, as a
-request's private slots are, until it is stored, given back, or set aside at the borrower's end.
+A pin keeps a cached prefix, as a request's lock does. A slot on loan belongs to its borrower alone,
+as a request's private slots do, until it is stored, given back, or set aside at the borrower's end.
 
 free ──allocate──> on loan ──store──> the tree
  ^                    │
@@ -9,15 +9,20 @@ free ──allocate──> on loan ──store──> the tree
  └────────────────────┴──> aside ──> free
 """
 
-import weakref
-from collections.abc import Callable, Sequence
-from functools import wraps
-from typing import TYPE_CHECKING, Concatenate, NamedTuple, ParamSpec, TypeVar
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, final
 
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.cache.pin import Insert, Inserted, Pin, content_of
+from radixkv.arrays import EMPTY, Int32Array
+from radixkv.cache.borrowers import Borrowers
+from radixkv.cache.lookups import Lookups
+from radixkv.cache.pin import Pin
+from radixkv.cache.slots import Slots
+from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
@@ -25,18 +30,10 @@ from radixkv.errors import (
     SlotNotAllocatedError,
     StaleHandleError,
 )
-from radixkv.memory.pages import round_down, round_up
-from radixkv.tree import DEFAULT, Namespace, TokenIds, as_slots, as_token_ids
+from radixkv.pages import round_down, round_up
+from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
-from radixkv.tree.tokens import EMPTY, Int32Array
-
-if TYPE_CHECKING:
-    from radixkv.cache import PrefixCache
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-_NOBODY, _ASIDE = 0, -1
+from radixkv.tree.reader import Reader
 
 
 class Aside(NamedTuple):
@@ -46,44 +43,58 @@ class Aside(NamedTuple):
     pins: list[Pin]
 
 
-def _atomic(method: Callable[Concatenate["Loans", P], R]) -> Callable[Concatenate["Loans", P], R]:
-    """Under the cache's lock, with what changed in the tree logged as one revision."""
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Tokens whose K/V is in `slots`, below `pin` or, without one, from the first token on.
 
-    @wraps(method)
-    def locked(self: "Loans", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        cache = self._cache
-        with cache.lock:
-            cache._check_not_copying()
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                cache.events.append(cache.tree.take_changes())
+    content: spans of these tokens; one that begins with the first of them continues a span of equal
+    id that ends with the pin. keep: whether a pin on all of it remains.
+    """
 
-    return locked
+    token_ids: Int32Array
+    slots: Int32Array
+    content: tuple[ContentSpan, ...] = ()
+    pin: Pin | None = None
+    keep: bool = False
 
 
+class Inserted(NamedTuple):
+    """existing_length: tokens that were cached before. cached_length: that are now.
+
+    replacements: the tree's slots for the tokens from the pin's end to existing_length; the
+    borrower's own for these stay on loan. pin: on all that is cached, if it was to be kept.
+    """
+
+    existing_length: int
+    cached_length: int
+    replacements: Int32Array
+    pin: Pin | None
+
+
+@final
 class Loans:
-    """Pins on a cache and slots on loan from it. Thread-safe, as the cache is."""
+    """Pins on a cache and slots on loan from it. Thread-safe, as the cache is.
 
-    def __init__(self, cache: "PrefixCache") -> None:
-        # Not the cache itself, which holds this: a ring would keep its pool of gigabytes until
-        # garbage is collected.
-        self._held_by = weakref.ref(cache)
+    borrower_of: (num_slots + page_size,) int32, the borrower of each slot; 0: it is not on loan.
+    """
+
+    def __init__(
+        self,
+        reader: Reader,
+        slots: Slots,
+        weights: Weights,
+        lookups: Lookups,
+        transactions: Transactions,
+    ) -> None:
+        self.transactions, self._reader = transactions, reader
+        self._slots, self._weights, self._lookups = slots, weights, lookups
         self.pins: set[Pin] = set()
-        # (num_slots + page_size,) int32: the borrower of each slot.
-        self.borrower_of = np.zeros(cache.num_slots + cache.page_size, np.int32)
-        self._unused: list[int] = []  # numbers of borrowers that ended
-        self._last = _NOBODY
-
-    @property
-    def _cache(self) -> "PrefixCache":
-        cache = self._held_by()
-        assert cache is not None, "keep the cache as long as its loans are used"
-        return cache
+        self._borrowers = Borrowers(slots.num_slots + slots.page_size)
+        self.borrower_of = self._borrowers.of
 
     # ---- pins ----
 
-    @_atomic
+    @transaction
     def pin(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> Pin:
@@ -91,84 +102,85 @@ class Loans:
 
         A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
         """
-        cache, tokens = self._cache, as_token_ids(token_ids)
-        present = cache._to_admit(namespace)
-        match = cache.match_prefix(tokens, present, content=content)
-        cache.tree.inc_lock_ref(match.handle)
+        tokens = self._reader.token_ids(token_ids)
+        present = self._weights.to_store(namespace)
+        match = self._lookups.match(tokens, present, content)
+        self._slots.tree.inc_lock_ref(match.handle)
         known = tokens[: match.length].copy()
         pin = Pin(present, known, cut_content(content, match.length), match.slots, match.handle)
         self.pins.add(pin)
         return pin
 
-    @_atomic
+    @transaction
     def unpin(self, pin: Pin) -> None:
         """Drop a pin. Idempotent."""
         if pin in self.pins:
             self._drop(pin)
-            self._cache._keep_bound(None)
+            self._slots.keep_bound()
 
     def _drop(self, pin: Pin) -> None:
         self.pins.discard(pin)
         if pin.handle is not None:
-            self._cache.tree.dec_lock_ref(pin.handle)
+            self._slots.tree.dec_lock_ref(pin.handle)
         else:
-            self._cache._ledger.give_back(pin.slots, None)
+            self._slots.ledger.give_back(pin.slots, None)
+
+    @property
+    def num_pins(self) -> int:
+        """Pins on what is cached, those that a reset made void apart."""
+        return sum(pin.handle is not None for pin in self.pins)
 
     # ---- slots ----
 
-    @_atomic
+    @transaction
     def new_borrower(self) -> int:
         """A number that borrows nothing yet; `set_aside` ends it."""
-        if self._unused:
-            return self._unused.pop()
-        self._last += 1
-        return self._last
+        return self._borrowers.new()
 
-    @_atomic
+    @transaction
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
         """`n` slots, rounded up to whole pages, and how many tokens were evicted for them.
 
         None: no room now, nothing taken.
         """
-        cache = self._cache
-        before = cache.totals.evicted_tokens
-        slots = cache._take(round_up(at_least(0, n=n), cache.page_size))
+        totals = self._slots.totals
+        before = totals.evicted_tokens
+        slots = self._slots.take(round_up(at_least(0, n=n), self._slots.page_size))
         if slots is None:
             return None
-        self.borrower_of[slots] = borrower
-        return slots, cache.totals.evicted_tokens - before
+        self._borrowers.lend(borrower, slots)
+        return slots, totals.evicted_tokens - before
 
-    @_atomic
+    @transaction
     def give_back(self, borrower: int, slots: TokenIds) -> None:
         """Free slots that are on loan to `borrower`, in whole pages.
 
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
-        given = as_slots(slots)
+        given = self._reader.slots(slots)
         self._check_loaned(borrower, given)
         self._check_once(given)
-        if len(np.unique(given // self._cache.page_size)) * self._cache.page_size != len(given):
-            raise InvalidSlotsError(
-                f"slots are given back in whole pages of {self._cache.page_size}"
-            )
-        self.borrower_of[given] = _NOBODY
-        self._cache._ledger.give_back(given, None)
+        size = self._slots.page_size
+        if len(np.unique(given // size)) * size != len(given):
+            raise InvalidSlotsError(f"slots must be whole pages of {size}; got parts of some")
+        self._borrowers.end_loan(borrower, given)
+        self._slots.ledger.give_back(given, None)
 
     def slots_of(self, borrower: int) -> Int32Array:
-        """What is on loan to `borrower`. Cost: O(num_slots)."""
-        return np.flatnonzero(self.borrower_of == borrower).astype(np.int32)
+        """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
+        return self._borrowers.slots_of(borrower)
 
     @property
     def aside_size(self) -> int:
-        """Slots set aside. Cost: O(num_slots)."""
-        return int(np.count_nonzero(self.borrower_of == _ASIDE))
+        """Slots set aside."""
+        return self._borrowers.num_aside
 
     @property
     def num_loaned(self) -> int:
-        """Slots on loan. Cost: O(num_slots)."""
-        return int(np.count_nonzero(self.borrower_of > _NOBODY))
+        """Slots on loan."""
+        return self._borrowers.num_loaned
 
-    @_atomic
+    @transaction
     def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:
         """End a borrower: drop its pins, keep its slots from everyone until `free_aside`.
 
@@ -176,25 +188,26 @@ class Loans:
         """
         slots = EMPTY
         if borrower is not None:
-            slots = self.slots_of(borrower)
-            self.borrower_of[slots] = _ASIDE
-            self._unused.append(borrower)
+            slots = self._borrowers.set_aside(borrower)
         for pin in pins:
-            if pin.handle is not None:
-                self.unpin(pin)
+            if pin in self.pins and pin.handle is not None:
+                self._drop(pin)
+        self._slots.keep_bound()
         return Aside(slots, [pin for pin in pins if pin in self.pins])
 
-    @_atomic
+    @transaction
     def free_aside(self, aside: Aside) -> None:
         """Free what was set aside."""
-        self.borrower_of[aside.slots] = _NOBODY
-        self._cache._ledger.give_back(aside.slots, None)
+        self._borrowers.end_aside(aside.slots)
+        self._slots.ledger.give_back(aside.slots, None)
         for pin in aside.pins:
-            self.unpin(pin)
+            if pin in self.pins:
+                self._drop(pin)
+        self._slots.keep_bound()
 
     # ---- storing ----
 
-    @_atomic
+    @transaction
     def store(
         self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
     ) -> list[Inserted]:
@@ -205,41 +218,43 @@ class Loans:
         Raises InvalidSlotsError, SlotNotAllocatedError, StaleHandleError,
         StaleWeightsError, and then nothing changed.
         """
-        present = self._cache._to_admit(namespace)
+        present = self._weights.to_store(namespace)
         checked = [self._checked(borrower, insert) for insert in inserts]
         self._check_once(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
         pins = [insert.pin for insert in checked if insert.pin is not None]
         if len(set(pins)) != len(pins):
-            raise InvalidArgumentError("a pin comes twice in one call")
+            raise InvalidArgumentError("pins must be distinct; got one twice")
         if any(pin.namespace != present for pin in pins):
-            raise InvalidNamespaceError("a pin is of another namespace than what is stored below")
-        done = [self._store(insert, present) for insert in checked]
-        self._cache._keep_bound(None)
+            raise InvalidNamespaceError(
+                f"pins must be of the namespace that is stored, {present}; got one of another"
+            )
+        done = [self._store(borrower, insert, present) for insert in checked]
+        self._slots.keep_bound()
         return done
 
-    def _store(self, insert: Insert, namespace: Namespace) -> Inserted:
+    def _store(self, borrower: int, insert: Insert, namespace: Namespace) -> Inserted:
         """The key is [0, pinned) of the pin and what comes below it.
 
         key     [ pin's | already there | new         | part of a page ]
                 0     pinned        existing       length
                           replaced     handed over   stays on loan
         """
-        cache, pin = self._cache, insert.pin
+        tree, pin = self._slots.tree, insert.pin
         pinned = len(pin.slots) if pin else 0
         tokens = np.concatenate([pin.token_ids if pin else EMPTY, insert.token_ids])
         slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
-        length = round_down(len(tokens), cache.page_size)
-        content = cut_content(content_of(pin, insert), length)
-        result = cache.tree.insert(tokens[:length], slots[:length], namespace, content=content)
+        length = round_down(len(tokens), self._slots.page_size)
+        content = cut_content(_content_of(pin, insert), length)
+        result = tree.insert(tokens[:length], slots[:length], namespace, content=content)
         existing = result.prefix_length
         new = slots[existing:length]
-        self.borrower_of[new] = _NOBODY
-        cache.totals.published_tokens += len(new)
+        self._borrowers.end_loan(borrower, new)
+        self._slots.totals.published_tokens += len(new)
         replacements = result.slots[pinned:existing].copy()
         slots[pinned:existing] = replacements
         kept = None
         if insert.keep:
-            cache.tree.inc_lock_ref(result.handle)
+            tree.inc_lock_ref(result.handle)
             kept = Pin(
                 namespace, tokens[:length].copy(), content, slots[:length].copy(), result.handle
             )
@@ -251,37 +266,42 @@ class Loans:
     # ---- checks ----
 
     def _checked(self, borrower: int, insert: Insert) -> Insert:
-        tokens, slots = as_token_ids(insert.token_ids), as_slots(insert.slots)
+        tokens, slots = self._reader.token_ids(insert.token_ids), self._reader.slots(insert.slots)
         spans = tuple(check_content(insert.content, len(tokens)))
         if len(tokens) != len(slots):
-            raise InvalidSlotsError(f"{len(slots)} slots for {len(tokens)} tokens; one each")
+            raise InvalidSlotsError(
+                f"slots must be one for each of {len(tokens)} tokens; got {len(slots)}"
+            )
         self._check_loaned(borrower, slots)
-        whole = round_down(len(slots), self._cache.page_size)
-        pages = slots[:whole].reshape(-1, self._cache.page_size)
+        size = self._slots.page_size
+        pages = slots[: round_down(len(slots), size)].reshape(-1, size)
         if len(pages) and not _are_pages(pages):
             raise InvalidSlotsError(
-                f"slots of whole pages are {self._cache.page_size} in a row, from a multiple of it"
+                f"slots of a whole page must be {size} in a row, from a multiple of {size}; "
+                "got others"
             )
         pin = insert.pin
         if pin is not None and (pin not in self.pins or pin.handle is None):
-            raise StaleHandleError("the pin was dropped, or the cache was reset under it")
+            raise StaleHandleError("pin must be held; got one that was dropped or reset")
         return Insert(tokens, slots, spans, pin, insert.keep)
 
     def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
-        self._cache.allocator.check_range(slots)
+        self._slots.allocator.check_range(slots)
         is_other = self.borrower_of[slots] != borrower
         if is_other.any():
             slot = int(slots[is_other.argmax()])
-            raise SlotNotAllocatedError(f"slot {slot} is not on loan to you", slot=slot)
+            raise SlotNotAllocatedError(
+                f"slots must be on loan to this borrower; got {slot}, which is not", slot=slot
+            )
 
     def _check_once(self, slots: Int32Array) -> None:
         distinct, count = np.unique(slots, return_counts=True)
         if len(distinct) != len(slots):
             slot = int(distinct[count.argmax()])
-            raise SlotNotAllocatedError(f"slot {slot} comes twice in one call", slot=slot)
+            raise SlotNotAllocatedError(f"slots must be distinct; got {slot} twice", slot=slot)
 
     def forget(self) -> list[Int32Array]:
-        """The tree is about to be reset: the slots that pins hold of it, which stay theirs."""
+        """Void the pins, as the tree is about to be dropped: the slots that each keeps."""
         held = [pin for pin in self.pins if pin.handle is not None]
         for pin in held:
             pin.handle = None
@@ -292,3 +312,16 @@ def _are_pages(pages: Int32Array) -> bool:
     size = pages.shape[1]
     first = pages[:, :1]
     return bool((first % size == 0).all() and (pages == first + np.arange(size)).all())
+
+
+def _content_of(pin: Pin | None, insert: Insert) -> tuple[ContentSpan, ...]:
+    """The spans of the pin's tokens and those below it."""
+    if pin is None:
+        return insert.content
+    end = len(pin.token_ids)
+    spans = [ContentSpan(end + start, length, id) for start, length, id in insert.content]
+    last = pin.content[-1] if pin.content else None
+    if last and spans and last.start + last.length == spans[0].start and last.id == spans[0].id:
+        joined = ContentSpan(last.start, last.length + spans[0].length, last.id)
+        return (*pin.content[:-1], joined, *spans[1:])
+    return (*pin.content, *spans)

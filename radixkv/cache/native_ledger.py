@@ -5,4 +5,4 @@ from radixkv.kernels._core import Ledger
 
 
 class NativeLedger(Ledger, SlotLedger):
-    """See `SlotLedger`, which does the rest: what is seldom asked."""
+    """See `SlotLedger`, which does what is seldom asked."""

@@ -4,68 +4,63 @@
       ^                                                                        │
       └──────────────────── admit(resume=request) <────────────────────────────┘
 
-Every call happens whole or changes nothing that anyone holds, under one lock.
+Arguments are checked and tokens converted here, once; the parts below trust what they get:
+
+    Lookups     what is cached of a prompt, counted
+    Lifecycle   the live requests: rows, locks, slots
+    Loans       pins, and slots on loan to other processes
+    Slots       tree and ledger, and the moves between the two
+
+Every call happens whole or changes nothing that anyone holds, under one lock (`transaction.py`).
 """
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
-from functools import wraps
-from typing import Concatenate, ParamSpec, TypeVar
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import NoReturn, final
 
 from radixkv.arguments import at_least, between
+from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.events import EventLog
-from radixkv.cache.integrity import check_cache
-from radixkv.cache.ledger import Fence
-from radixkv.cache.lifecycle import Copies, Forked, KVPool, RequestLife
+from radixkv.cache.factory import new_ledger
+from radixkv.cache.integrity import CacheView, check_cache
+from radixkv.cache.ledger import Fence, check_fence
+from radixkv.cache.lifecycle import Copies, Forked, KVPool, Lifecycle
 from radixkv.cache.loans import Loans
+from radixkv.cache.lookups import Lookups
 from radixkv.cache.request import Request
-from radixkv.cache.stats import CacheStats
+from radixkv.cache.slots import Slots
+from radixkv.cache.stats import CacheStats, Totals
+from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
     LiveRequestsError,
     PromptTooLongError,
     RequestEndedError,
-    StaleWeightsError,
 )
-from radixkv.memory import ReqToTokenPool, new_allocator
-from radixkv.memory.pages import round_up
-from radixkv.tree import DEFAULT, MatchResult, Namespace, TokenIds, as_token_ids, new_tree
+from radixkv.memory import ReqToTokenPool, TokenToKVAllocator, new_allocator
+from radixkv.pages import round_up
+from radixkv.tree import (
+    DEFAULT,
+    MatchResult,
+    Namespace,
+    RadixTree,
+    TokenIds,
+    new_reader,
+    new_tree,
+)
 from radixkv.tree.content import Content, check_content
-from radixkv.tree.tokens import Int32Array, as_prompts
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
-P = ParamSpec("P")
-R = TypeVar("R")
 
-
-def _atomic(
-    method: Callable[Concatenate["PrefixCache", P], R],
-) -> Callable[Concatenate["PrefixCache", P], R]:
-    """Under the cache's lock, with what changed in the tree logged as one revision."""
-
-    @wraps(method)
-    def locked(self: "PrefixCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
-        if "fence" in kwargs:
-            _check_fence(kwargs["fence"])
-        with self.lock:
-            self._check_not_copying()
-            try:
-                return method(self, *args, **kwargs)
-            finally:
-                changes = self.tree.take_changes()
-                if changes:
-                    self.events.append(changes)
-
-    return locked
-
-
-class PrefixCache(RequestLife):
-    """A prefix cache over `num_slots` slots. Thread-safe; nothing waits inside.
+@final
+class PrefixCache:
+    """A prefix cache over `num_slots` slots. Thread-safe; no call waits for another's work.
 
     max_requests, max_context_len: rows and columns of `req_to_token`. None: as long as the pool
     allows, up to 131,072.
@@ -106,18 +101,68 @@ class PrefixCache(RequestLife):
             at_least(0, max_cached_tokens=max_cached_tokens)
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
-        rows = ReqToTokenPool(max_requests, width)
-        super().__init__(tree, allocator, rows, kv, max_cached_tokens)
-        self.max_context_len = max_context_len
-        self.events = EventLog()
-        self.weight_version = 0
-        self.lock = threading.RLock()
-        self.loans = Loans(self)
         capacity = num_slots if max_cached_tokens is None else min(num_slots, max_cached_tokens)
-        self.capacity_estimator = CapacityEstimator(capacity) if estimate_capacity else None
-        tree.track_changes()
+        estimator = CapacityEstimator(capacity) if estimate_capacity else None
 
-    # ---- looking ----
+        self.num_slots, self.page_size = num_slots, page_size
+        self.max_context_len = max_context_len
+        self._longest = min(max_context_len, num_slots)
+        self.transactions = Transactions(tree, EventLog())
+        self.req_to_token = ReqToTokenPool(max_requests, width)
+        self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
+        self._reader = new_reader(tree.core)
+        self._weights = Weights()
+        self._lookups = Lookups(self.slots, self._weights, estimator)
+        self._lifecycle = Lifecycle(self.slots, self.req_to_token, self.transactions, kv)
+        self.loans = Loans(
+            self._reader, self.slots, self._weights, self._lookups, self.transactions
+        )
+
+    # ---- parts ----
+
+    @property
+    def tree(self) -> RadixTree:
+        """For looking only: what changes it goes through the cache."""
+        return self.slots.tree
+
+    @property
+    def allocator(self) -> TokenToKVAllocator:
+        """For looking only."""
+        return self.slots.allocator
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Around each call; hold it to make several calls at one revision."""
+        return self.transactions.lock
+
+    @property
+    def events(self) -> EventLog:
+        """What became cached and what was evicted, a revision for each call that changed it."""
+        return self.transactions.events
+
+    @property
+    def totals(self) -> Totals:
+        """Tokens counted since the cache was made."""
+        return self.slots.totals
+
+    @property
+    def max_cached_tokens(self) -> int | None:
+        """Most that the tree keeps beside what is locked."""
+        return self.slots.max_cached_tokens
+
+    @property
+    def capacity_estimator(self) -> CapacityEstimator | None:
+        """What sees each look-up, if `estimate_capacity` asked for it."""
+        return self._lookups.estimator
+
+    @property
+    def kv(self) -> KVPool | None:
+        """The pool whose K/V `fork` and `rollback` copy; None: they answer what to copy."""
+        return self._lifecycle.kv
+
+    @kv.setter
+    def kv(self, kv: KVPool | None) -> None:
+        self._lifecycle.kv = kv
 
     @property
     def core(self) -> str:
@@ -125,18 +170,25 @@ class PrefixCache(RequestLife):
         return self.tree.core
 
     @property
+    def weight_version(self) -> int:
+        """The weights that are served."""
+        return self._weights.version
+
+    @property
     def free_size(self) -> int:
         """Slots that are free now; eviction may add `tree.evictable_size`."""
         with self.lock:
-            return self._ledger.free_size
+            return self.slots.ledger.free_size
 
     @property
     def live_requests(self) -> list[Request]:
         """Requests that were admitted and have not ended."""
         with self.lock:
-            return list(self._live.values())
+            return list(self._lifecycle.live.values())
 
-    @_atomic
+    # ---- looking ----
+
+    @transaction
     def match_prefix(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> MatchResult:
@@ -145,15 +197,9 @@ class PrefixCache(RequestLife):
         Other weights match nothing. The slots may be evicted at the next call of anyone: to keep
         them, `admit`.
         """
-        tokens = as_token_ids(token_ids)
-        visible, spans = (tokens, content) if self._is_present(namespace) else (tokens[:0], ())
-        match = self.tree.match_prefix(visible, self._now(namespace), content=spans)
-        self._estimate(tokens, namespace, content)
-        self.totals.lookup_tokens += len(tokens)
-        self.totals.hit_tokens += match.length
-        return match
+        return self._lookups.match(self._reader.token_ids(token_ids), namespace, content)
 
-    @_atomic
+    @transaction
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[MatchResult]:
@@ -161,49 +207,30 @@ class PrefixCache(RequestLife):
 
         The native core lets other threads run meanwhile, though no other call of this cache.
         """
-        keys = self._look_up(prompts, namespace)
-        matches = self.tree.match_batch(keys, self._now(namespace))
-        self.totals.hit_tokens += sum(match.length for match in matches)
-        return matches
+        return self._lookups.match_batch(self._reader.prompts(prompts), namespace)
 
-    @_atomic
+    @transaction
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, for who wants no slots."""
-        keys = self._look_up(prompts, namespace)
-        lengths = self.tree.match_lengths(keys, self._now(namespace))
-        self.totals.hit_tokens += sum(lengths)
-        return lengths
+        """The lengths of `match_batch`, without the slots; counted as the same use."""
+        return self._lookups.match_lengths(self._reader.prompts(prompts), namespace)
 
-    def _look_up(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[Int32Array]:
-        """What is to be looked for of each prompt, counted."""
-        keys = as_prompts(prompts)
-        self.totals.lookup_tokens += sum(map(len, keys))
-        if self.capacity_estimator is not None:
-            for key in keys:
-                self._estimate(key, namespace)
-        return keys if self._is_present(namespace) else [key[:0] for key in keys]
-
-    @_atomic
+    @transaction
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
         """Tokens cached of `token_ids`; changes nothing, recency and counters included."""
-        if not self._is_present(namespace):
-            return 0
-        return self.tree.probe(token_ids, self._now(namespace), content=content)
+        return self._lookups.probe(token_ids, namespace, content)
 
-    @_atomic
+    @transaction
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
         """`probe` of each prompt, all at one revision."""
-        if not self._is_present(namespace):
-            return [0 for _ in prompts]
-        return self.tree.probe_batch(prompts, self._now(namespace))
+        return self._lookups.probe_batch(prompts, namespace)
 
     # ---- the life of a request ----
 
-    @_atomic
+    @transaction
     def admit(
         self,
         token_ids: TokenIds,
@@ -227,66 +254,78 @@ class PrefixCache(RequestLife):
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
-        tokens = as_token_ids(token_ids)
-        if not isinstance(token_ids, list | tuple):  # of which this is a copy already
-            tokens = tokens.copy()
-        if not len(tokens):
-            raise InvalidArgumentError("token_ids is empty; a request has at least one token")
-        self._check_fits(len(tokens))
-        limit = len(tokens) - 1
+        tokens, length = self._reader.copy_token_ids(token_ids)
+        if not 0 < length <= self._longest:
+            self._refuse_length(length)
+        limit = length - 1
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
-            request = self._to_resume(resume, namespace)
-            return self._admit(request, tokens, limit, resumed=True)
-        spans = tuple(check_content(content, len(tokens))) if content else ()
-        request = Request(self._next_id, self.req_to_token, self._to_admit(namespace))
-        request.content, request.store = spans, store
-        request.priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
-        admitted = self._admit(request, tokens, limit, resumed=False)
-        if admitted is not None:
-            self._estimate(tokens, request.namespace, spans)
-        return admitted
+            self._check_resumes(resume, namespace)
+            resume.namespace = self._weights.present(resume.namespace)
+            return self._lifecycle.resume(resume, tokens, length, limit)
+        if priority or type(priority) is not int:
+            priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
+        spans = tuple(check_content(content, length)) if content else ()
+        if type(namespace) is not Namespace or namespace.weight_version != self._weights.version:
+            namespace = self._weights.to_store(namespace)
+        request = self._lifecycle.admit(
+            tokens,
+            length,
+            namespace,
+            spans,
+            limit,
+            store,
+            priority,
+        )
+        if request is not None and self._lookups.estimator is not None:
+            self._lookups.observe(tokens[:length], request.namespace, spans)
+        return request
 
-    @_atomic
+    @transaction
     def extend(self, request: Request, token_ids: TokenIds) -> Int32Array | None:
         """Slots, (n,) int32, for tokens about to be computed; None: no room now, nothing taken.
 
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
-        tokens = as_token_ids(token_ids)
+        tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        self._check_fits(request.length + len(tokens))
-        slots = self._reserve(request, len(tokens))
+        if request.length + len(tokens) > self._longest:
+            self._refuse_length(request.length + len(tokens))
+        slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
         return slots
 
-    @_atomic
+    @transaction
     def reserve(self, request: Request, n: int) -> Int32Array | None:
         """Slots, (n,) int32, for the next `n` tokens, whose ids `commit` brings later.
 
         Otherwise as `extend`. Reserving again names the same slots first.
         """
         self._check_running(request)
-        self._check_fits(request.length + at_least(0, n=n))
-        return self._reserve(request, n)
+        if request.length + at_least(0, n=n) > self._longest:
+            self._refuse_length(request.length + n)
+        return self._lifecycle.reserve(request, n)
 
-    @_atomic
+    @transaction
     def commit(self, request: Request, token_ids: TokenIds) -> None:
         """The ids of the next reserved tokens.
 
         Raises InvalidArgumentError for more than were reserved, RequestEndedError.
         """
         self._check_running(request)
-        tokens = as_token_ids(token_ids)
-        self._check_fits(request.length + len(tokens))
+        tokens = self._reader.token_ids(token_ids)
+        if request.length + len(tokens) > self._longest:
+            self._refuse_length(request.length + len(tokens))
         reserved = request.capacity - request.length
         if len(tokens) > reserved:
-            raise InvalidArgumentError(f"{len(tokens)} tokens are committed, {reserved} reserved")
+            raise InvalidArgumentError(
+                f"token_ids must have {reserved} tokens or fewer, as reserved; got {len(tokens)}"
+            )
         request.append(tokens)
 
-    @_atomic
+    @transaction
     def publish(self, request: Request, up_to: int, *, fence: Fence | None = None) -> None:
         """The first `up_to` tokens are computed: share their whole pages from now on. Idempotent.
 
@@ -295,38 +334,47 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError beyond `length`, RequestEndedError.
         """
         self._check_running(request)
-        self._publish(request, between(0, request.length, up_to=up_to), fence, chunked=True)
-        self._keep_bound(fence)
+        check_fence(fence)
+        computed = between(0, request.length, up_to=up_to)
+        self._lifecycle.publish(request, computed, fence, chunked=True)
+        self.slots.keep_bound(fence)
 
-    @_atomic
+    @transaction
     def finish(
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
         """Publish what is computed (None: all tokens), then give everything back. Idempotent."""
         if self._has_ended(request):
             return
-        computed = request.length if up_to is None else between(0, request.length, up_to=up_to)
-        self._publish(request, max(computed, request.shared), fence, chunked=False)
-        self._end(request, "finished", fence)
+        if fence is not None:
+            check_fence(fence)
+        computed = request.length
+        if up_to is not None:
+            computed = max(between(0, request.length, up_to=up_to), request.shared)
+        self._lifecycle.publish(request, computed, fence, chunked=False)
+        self._lifecycle.end(request, "finished", fence)
 
-    @_atomic
+    @transaction
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
         """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
+        check_fence(fence)
         if request is None:
             return
         if not self._has_ended(request):
-            self._end(request, "aborted", fence)
+            self._lifecycle.end(request, "aborted", fence)
         elif request.state == "retracted":
-            self._check_ours(request)
+            if request.pool is not self.req_to_token:
+                self._refuse_foreign(request)
             request.state = "aborted"  # it does not come back either
 
-    @_atomic
+    @transaction
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
         """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent."""
+        check_fence(fence)
         if not self._has_ended(request):
-            self._end(request, "retracted", fence)
+            self._lifecycle.end(request, "retracted", fence)
 
-    @_atomic
+    @transaction
     def fork(self, request: Request, n: int, *, fence: Fence | None = None) -> Forked | None:
         """`n` more requests that share all tokens of `request`, which are taken as computed.
 
@@ -335,9 +383,10 @@ class PrefixCache(RequestLife):
         None: no room now, nothing taken. Raises RequestEndedError, InvalidArgumentError.
         """
         self._check_running(request)
-        return self._fork(request, at_least(1, n=n), fence)
+        check_fence(fence)
+        return self._lifecycle.fork(request, at_least(1, n=n), fence)
 
-    @_atomic
+    @transaction
     def rollback(
         self, request: Request, length: int, *, fence: Fence | None = None
     ) -> Copies | None:
@@ -349,27 +398,28 @@ class PrefixCache(RequestLife):
         Raises InvalidArgumentError, RequestEndedError.
         """
         self._check_running(request)
-        return self._rollback(request, between(0, request.length, length=length), fence)
+        check_fence(fence)
+        return self._lifecycle.rollback(request, between(0, request.length, length=length), fence)
 
     # ---- the whole cache ----
 
-    @_atomic
+    @transaction
     def evict(self, num_tokens: int) -> int:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable."""
-        return self._evict(at_least(0, num_tokens=num_tokens))
+        return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
-    @_atomic
+    @transaction
     def set_weight_version(self, version: int) -> None:
         """The weights changed: what was admitted before is no longer matched nor published.
 
         Everything is forgotten as in a forced `reset`. The same version again changes nothing.
         """
-        replace(DEFAULT, weight_version=version)  # checks it
-        if version != self.weight_version:
-            self.weight_version = version
+        served = Namespace(weight_version=version).weight_version  # checks it
+        if served != self._weights.version:
+            self._weights.version = served
             self._begin_epoch()
 
-    @_atomic
+    @transaction
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
@@ -377,117 +427,108 @@ class PrefixCache(RequestLife):
         slots they have, which are freed when the last of their readers is done; they publish
         nothing any more.
         """
-        live, pins = len(self._live), sum(pin.handle is not None for pin in self.loans.pins)
+        live, pins = len(self._lifecycle.live), self.loans.num_pins
         if not force and (live or pins):
             held = f"{live} live requests" + (f" and {pins} pins" if pins else "")
             raise LiveRequestsError(
-                f"{held} hold the cache; finish them or force", live_requests=live, pins=pins
+                f"without force, a cache must be free of requests and pins to reset it; got {held}",
+                live_requests=live,
+                pins=pins,
             )
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._forget(self.loans.forget())
+        self._lifecycle.forget(self.loans.forget())
         self.events.clear()
 
-    @_atomic
+    @transaction
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything."""
-        return check_cache(self)
+        view = CacheView(
+            tree=self.tree,
+            ledger=self.slots.ledger,
+            req_to_token=self.req_to_token,
+            events=self.events,
+            live=list(self._lifecycle.live.values()),
+            private=self._lifecycle.private_slots(),
+            pins=self.loans.pins,
+            borrower_of=self.loans.borrower_of,
+        )
+        return check_cache(view)
 
-    @_atomic
+    @transaction
     def stats(self) -> CacheStats:
         """Sizes and counters at one moment. Cost: O(num_slots)."""
+        tree, ledger = self.tree, self.slots.ledger
         return CacheStats(
             num_slots=self.num_slots,
-            free=self._ledger.free_size,
-            allocated=len(self._private_slots()) + self.loans.num_loaned,
-            evictable=self.tree.evictable_size,
-            protected=self.tree.protected_size,
-            waiting=self._ledger.waiting_size + self.loans.aside_size,
-            num_nodes=self.tree.num_nodes,
-            live_requests=len(self._live),
+            free=ledger.free_size,
+            allocated=len(self._lifecycle.private_slots()) + self.loans.num_loaned,
+            evictable=tree.evictable_size,
+            protected=tree.protected_size,
+            waiting=ledger.waiting_size + self.loans.aside_size,
+            num_nodes=tree.num_nodes,
+            live_requests=len(self._lifecycle.live),
             epoch=self.events.epoch,
             revision=self.events.revision,
             **asdict(self.totals),
         )
 
-    def _estimate(self, tokens: Int32Array, namespace: Namespace, content: Content = ()) -> None:
-        if self.capacity_estimator is not None:
-            self.capacity_estimator.observe(tokens, namespace, content=content)
+    def present(self, namespace: Namespace) -> Namespace:
+        """The namespace as it is stored: weight version 0 stands for the present weights."""
+        weights = self._weights
+        return weights.present(namespace) if weights.is_present(namespace) else namespace
 
     # ---- arguments ----
 
     def _has_ended(self, request: Request) -> bool:
-        if isinstance(request, Request) and request.state != "running":
+        if not isinstance(request, Request):
+            raise InvalidArgumentError(
+                f"request must be a Request; got {request!r} (admit gives None without room)"
+            )
+        if request.state != "running":
             return True
-        self._check_running(request)
+        if request.pool is not self.req_to_token:
+            self._refuse_foreign(request)
         return False
 
     def _check_running(self, request: Request) -> None:
-        if not isinstance(request, Request):
-            raise InvalidArgumentError(
-                f"request is {request!r}; it takes a Request (None from admit: there was no room)"
-            )
-        if request.state != "running":
-            raise RequestEndedError(f"request {request.id} is {request.state}", request=request.id)
-        self._check_ours(request)
-
-    def _check_ours(self, request: Request) -> None:
-        if request._pool is not self.req_to_token:
-            raise InvalidArgumentError(
-                f"request {request.id} belongs to another cache", request=request.id
-            )
-
-    def _check_fits(self, length: int) -> None:
-        most = min(self.max_context_len, self.num_slots)
-        if length > most:
-            raise PromptTooLongError(
-                f"{length} tokens never fit: the pool has {self.num_slots} slots, "
-                f"a request at most {self.max_context_len}",
-                length=length,
-                most=most,
-            )
-
-    def _is_present(self, namespace: Namespace) -> bool:
-        if not isinstance(namespace, Namespace):
-            raise InvalidNamespaceError(f"namespace is {namespace!r}; it takes a Namespace")
-        return namespace.weight_version in (0, self.weight_version)
-
-    def present(self, namespace: Namespace) -> Namespace:
-        """The namespace as it is stored: weight version 0 stands for the present weights."""
-        return self._now(namespace) if self._is_present(namespace) else namespace
-
-    def _now(self, namespace: Namespace) -> Namespace:
-        if namespace.weight_version == self.weight_version:
-            return namespace
-        return replace(namespace, weight_version=self.weight_version)
-
-    def _to_admit(self, namespace: Namespace) -> Namespace:
-        if not self._is_present(namespace):
-            raise StaleWeightsError(
-                f"the namespace names weight version {namespace.weight_version}; "
-                f"{self.weight_version} is served",
-                weight_version=self.weight_version,
-            )
-        return self._now(namespace)
-
-    def _to_resume(self, request: Request, namespace: Namespace) -> Request:
-        if not isinstance(request, Request):
-            raise InvalidArgumentError(f"resume is {request!r}; it takes a retracted Request")
-        self._check_ours(request)
-        if request.state != "retracted":
+        is_ours = type(request) is Request and request.pool is self.req_to_token
+        if not (is_ours and request.state == "running") and self._has_ended(request):
             raise RequestEndedError(
-                f"request {request.id} is {request.state}; only a retracted one resumes",
+                f"request must be running; request {request.id} is {request.state}",
                 request=request.id,
             )
-        if namespace != DEFAULT and self._now(namespace) != self._now(request.namespace):
-            raise InvalidNamespaceError(
-                f"a resumed request keeps its namespace, {request.namespace}"
+
+    def _refuse_foreign(self, request: Request) -> NoReturn:
+        raise InvalidArgumentError(
+            f"request must be of this cache; request {request.id} is of another cache",
+            request=request.id,
+        )
+
+    def _check_resumes(self, request: Request, namespace: Namespace) -> None:
+        if not isinstance(request, Request):
+            raise InvalidArgumentError(f"resume must be a retracted Request; got {request!r}")
+        if request.pool is not self.req_to_token:
+            self._refuse_foreign(request)
+        if request.state != "retracted":
+            raise RequestEndedError(
+                f"resume must be a retracted Request; request {request.id} is {request.state}",
+                request=request.id,
             )
-        request.namespace = self._now(request.namespace)
-        return request
+        present = self._weights.present
+        if namespace != DEFAULT and present(namespace) != present(request.namespace):
+            raise InvalidNamespaceError(
+                f"namespace must be that of the resumed request, {request.namespace}; "
+                f"got {namespace}"
+            )
 
-
-def _check_fence(fence: object) -> None:
-    if fence is not None and not callable(getattr(fence, "query", None)):
-        raise InvalidArgumentError(f"fence is {fence!r}; it takes what has query(), or None")
+    def _refuse_length(self, length: int) -> NoReturn:
+        if not length:
+            raise InvalidArgumentError("token_ids must have one token or more; got none")
+        raise PromptTooLongError(
+            f"a request must be of {self._longest} tokens or fewer (the pool has {self.num_slots} "
+            f"slots, max_context_len is {self.max_context_len}); got {length} tokens",
+            length=length,
+            most=self._longest,
+        )

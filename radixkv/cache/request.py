@@ -1,30 +1,16 @@
 """One request as the cache sees it."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
-
-
-@dataclass(slots=True)
-class RequestNumbers:
-    """Tokens.
-
-    cached <= prompt always: what a resumed request finds of its own counts as resumed.
-    """
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    resumed_tokens: int = 0
-    published_tokens: int = 0
 
 
 class Request:
@@ -36,26 +22,32 @@ class Request:
     page
 
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
-    table: the whole row, reserved and unused positions included.
+    row, table: the row of `pool` that it holds, reserved and unused positions included.
+    generation: of the tree and the weights that its K/V belongs to.
+    prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
+    resumed_tokens. published_tokens: that it added to the tree.
     """
 
-    content: tuple[ContentSpan, ...] = ()
-    store = True
-    priority = 0
-    state: State = "running"
-    row = -1
-    length = cached_len = shared = capacity = 0
-    handle: Handle | None = None
-    generation = 0  # of the weights and the tree that its K/V belongs to
-    _rewritten = 0  # how often slots of the row gave way to others, but for those that it shares
-    table: Int32Array = EMPTY
-    _tokens: Int32Array = EMPTY
+    __slots__ = (
+        "_rewritten", "_tokens", "cached_len", "cached_tokens", "capacity", "content", "generation",
+        "handle", "id", "length", "namespace", "pool", "priority", "prompt_tokens",
+        "published_tokens", "resumed_tokens", "row", "shared", "state", "store", "table",
+    )  # fmt: skip
 
-    def __init__(self, id: int, pool: ReqToTokenPool, namespace: Namespace) -> None:
-        self.id = id
-        self.namespace = namespace
-        self.numbers = RequestNumbers()
-        self._pool = pool
+    def __init__(
+        self,
+        id: int,
+        pool: ReqToTokenPool,
+        namespace: Namespace,
+        content: tuple[ContentSpan, ...],
+        store: bool,
+        priority: int,
+    ) -> None:
+        self.id, self.pool, self.namespace = id, pool, namespace
+        self.content, self.store, self.priority = content, store, priority
+        self.prompt_tokens = self.cached_tokens = 0
+        self.resumed_tokens = self.published_tokens = 0
+        self._rewritten = 0  # how often slots gave way to others, but for those that it shares
 
     @property
     def slots(self) -> Int32Array:
@@ -63,8 +55,8 @@ class Request:
         return self.table[: self.length] if self.state == "running" else EMPTY
 
     @property
-    def row_name(self) -> Hashable:
-        """For `AttentionBatch.names`: the same as long as the row only grows, and no other's ever.
+    def row_version(self) -> Hashable:
+        """For `AttentionBatch`: the same as long as the row only grows, and never another row's.
 
         A publication, which may put others' slots in place of the request's own, changes it, and so
         does a new admission, a rollback or a reset.
@@ -76,24 +68,38 @@ class Request:
         """(length,) int32, read-only use."""
         return self._tokens[: self.length]
 
-    def place(self, row: int) -> None:
-        """Hold that row of the pool."""
-        self.row, self.table = row, self._pool.rows[row]
-        self._rewritten += 1
+    def first(self, n: int) -> Int32Array:
+        """(n,) int32: the first `n` of `token_ids`."""
+        return self._tokens[:n]
 
-    def begin(self, token_ids: Int32Array) -> None:
-        """Know these tokens and no others; the array is the request's from now on."""
-        self._tokens, self.length = token_ids, len(token_ids)
+    def begin(
+        self,
+        row: int,
+        table: Int32Array,
+        capacity: int,
+        tokens: Int32Array,
+        length: int,
+        cached_len: int,
+        shared: int,
+        handle: Handle | None,
+        generation: int,
+    ) -> None:
+        """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
+        self.state: State = "running"
+        self.row, self.table, self.capacity = row, table, capacity
+        self._tokens, self.length, self.cached_len = tokens, length, cached_len
+        self.shared, self.handle, self.generation = shared, handle, generation
+        self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""
-        end = self.length + len(token_ids)
-        if end > len(self._tokens):
-            grown = np.empty(end + end // 4 + 16, np.int32)
-            grown[: self.length] = self.token_ids
-            self._tokens = grown
-        self._tokens[self.length : end] = token_ids
-        self.length = end
+        tokens, length = self._tokens, self.length
+        self.length = end = length + len(token_ids)
+        if end > len(tokens):
+            self._tokens = grown = np.empty(end + end // 4 + 16, np.int32)
+            grown[:length] = tokens[:length]
+            tokens = grown
+        tokens[length:end] = token_ids
 
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
@@ -106,13 +112,6 @@ class Request:
         """Share nothing any more: the tree that it shared with is gone."""
         self.handle, self.shared = None, 0
         self._rewritten += 1
-
-    def twin(self, id: int) -> "Request":
-        """Another request that may share what this one shares; it has no row yet."""
-        twin = Request(id, self._pool, self.namespace)
-        twin.content, twin.store, twin.priority = self.content, self.store, self.priority
-        twin.handle, twin.shared, twin.generation = self.handle, self.shared, self.generation
-        return twin
 
     def __repr__(self) -> str:
         return (

@@ -26,7 +26,7 @@ from radixkv.errors import InvalidArgumentError, RadixKVError
 
 
 class Commands(TyperGroup):
-    """Says an error of ours in one line on stderr; exit code 2 for a wrong argument, else 1."""
+    """Prints an error of ours in one line on stderr; exit code 2 for a wrong argument, else 1."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -69,10 +69,10 @@ def options(
 
 def main() -> None:
     """Run the command line."""
-    # What gRPC's core logs by itself, the errors say already.
+    # The errors already say what gRPC's core logs by itself.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    # Torch's threads would spin while they wait for one another, which on cores that others use
-    # makes them many times slower, not faster.
+    # Torch's threads would spin while they wait for one another, which makes them many times slower
+    # on cores that other processes use.
     os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     _open_what_is_closed()
     _log_for_people()
@@ -81,7 +81,7 @@ def main() -> None:
             app(prog_name="radixkv")
         finally:
             sys.stdout.flush()
-    except BrokenPipeError:  # nobody reads on, which is nobody's fault
+    except BrokenPipeError:  # the reader has gone, which is not an error
         raise
     except OSError as error:
         print(f"radixkv: {error.strerror or error}", file=sys.stderr)
@@ -90,19 +90,19 @@ def main() -> None:
 
 
 def _open_what_is_closed() -> None:
-    """A standard stream that whoever started us has closed gives nothing and takes all."""
+    """Standard streams that are closed become /dev/null."""
     for name, mode in (("stdin", "r"), ("stdout", "w"), ("stderr", "w")):
         if getattr(sys, name) is None:
             setattr(sys, name, open(os.devnull, mode))  # noqa: SIM115 - for good
 
 
 def _log_for_people() -> None:
-    """What radixkv logs goes to standard error as the errors do."""
+    """Print radixkv's log on standard error, in the form of the errors."""
     handler = logging.StreamHandler()
     handler.setFormatter(logging.Formatter("radixkv: %(message)s"))
     logging.getLogger("radixkv").addHandler(handler)
 
 
 def _drop_output() -> None:
-    """What is left to write goes nowhere, lest Python complains of it once more as it ends."""
+    """Discard what is left to write, so that Python does not complain of it as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -1,4 +1,4 @@
-"""`radixkv doctor`: what is installed, which core serves, which backends work here."""
+"""`radixkv doctor`: what is installed, which core runs, which backends work here."""
 
 from dataclasses import asdict
 
@@ -12,17 +12,17 @@ _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 
 def doctor(as_json: Json = False) -> None:
-    """Look at everything that decides what radixkv can do here; exit code 1 if it is broken."""
+    """Check everything that decides what radixkv can do here; exit code 1 if any is broken."""
     from radixkv.doctor import examine
 
-    findings = examine()
+    checks = examine()
     if as_json:
-        print_json([asdict(finding) for finding in findings])
+        print_json([asdict(check) for check in checks])
     else:
         table = Table("what", "state", "found", "advice")
-        for found in findings:
+        for found in checks:
             state = f"[{_STYLES[found.state]}]{found.state}[/]"
             table.add_row(found.name, state, escape(found.detail), escape(found.advice))
         console().print(table)
-    if any(found.state == "broken" for found in findings):
+    if any(found.state == "broken" for found in checks):
         raise typer.Exit(1)

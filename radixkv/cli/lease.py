@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 lease = typer.Typer(help="Leases of a server: what remote clients hold.", no_args_is_help=True)
 
-LeaseId = Annotated[int, typer.Argument(help="Its id, as `radixkv lease list` shows it.")]
+LeaseId = Annotated[int, typer.Argument(help="Id of a lease, as `radixkv lease list` shows it.")]
 
 
 @lease.command("list")

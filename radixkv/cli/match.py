@@ -19,12 +19,12 @@ def match(
     ids: Annotated[
         list[str] | None,
         typer.Option(
-            help="Token ids of a prompt, apart by commas; -: a prompt a line of standard input, as "
-            "1,2,3 or [1, 2, 3]. May be repeated."
+            help="Token ids of a prompt, separated by commas; -: prompts from standard input, "
+            "as 1,2,3 or [1, 2, 3]. May be repeated."
         ),
     ] = None,
     text: Annotated[
-        list[str] | None, typer.Option(help="Text of a prompt; takes --tokenizer. May be repeated.")
+        list[str] | None, typer.Option(help="Text of a prompt; needs --tokenizer. May be repeated.")
     ] = None,
     tokenizer: Annotated[
         str | None,
@@ -34,7 +34,7 @@ def match(
     salt: Annotated[str | None, typer.Option(help="Tenant salt of the namespace.")] = None,
     adapter: Annotated[str | None, typer.Option(help="Adapter of the namespace.")] = None,
     extra_key: Annotated[str | None, typer.Option(help="Extra key of the namespace.")] = None,
-    weight_version: Annotated[int, typer.Option(help="Weight version; 0: the present one.")] = 0,
+    weight_version: Annotated[int, typer.Option(help="Weight version; 0: the current one.")] = 0,
     slots: Annotated[
         bool, typer.Option("--slots", help="Also show the slots; counts as use.")
     ] = False,
@@ -45,14 +45,16 @@ def match(
 ) -> None:
     """Ask a server how much of each prompt is cached. Changes nothing, except with --slots.
 
-    As in: echo '[1, 2, 3]' | radixkv match --ids -
+    Example: echo '[1, 2, 3]' | radixkv match --ids -
     """
     from radixkv.tree import Namespace
 
     prompts = [prompt for item in ids or () for prompt in _prompts(item)]
     prompts += _encode(text or [], tokenizer)
     if not prompts:
-        raise InvalidArgumentError("no prompt; give --ids 1,2,3, or --text with --tokenizer")
+        raise InvalidArgumentError(
+            "a prompt must be given: --ids 1,2,3, or --text with --tokenizer"
+        )
     with connect(target) as client:
         reply = client.match(
             prompts,
@@ -72,7 +74,7 @@ def match(
 
 
 def _prompts(item: str) -> Iterator[list[int]]:
-    """What one --ids says: a prompt, or the lines of standard input."""
+    """The prompts of one --ids: its ids, or the lines of standard input."""
     lines = sys.stdin if item == "-" else [item]
     yield from (_parse_ids(line.strip()) for line in lines if line.strip() or item != "-")
 
@@ -83,20 +85,20 @@ def _parse_ids(text: str) -> list[int]:
         return [int(word) for word in inside.replace(",", " ").split()]
     except ValueError:
         shown = text if len(text) <= _LONGEST_SHOWN else f"{text[:_LONGEST_SHOWN]}..."
-        raise InvalidTokensError(f"--ids {shown!r} are no token ids; write them as 1,2,3") from None
+        raise InvalidTokensError(f"--ids must be token ids, as 1,2,3; got {shown!r}") from None
 
 
 def _encode(texts: list[str], tokenizer: str | None) -> list[list[int]]:
     if not texts:
         return []
     if tokenizer is None:
-        raise InvalidArgumentError(f"--text takes --tokenizer: {_TOKENIZERS}")
+        raise InvalidArgumentError(f"--tokenizer must be given with --text: {_TOKENIZERS}")
     path = Path(tokenizer)
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.suffix == ".json" and file.is_file():
         return _encode_by_file(texts, file)
     if tokenizer != "smollm2" and not (path.suffix == ".gguf" and path.is_file()):
-        raise InvalidArgumentError(f"--tokenizer {tokenizer!r} is none; it takes {_TOKENIZERS}")
+        raise InvalidArgumentError(f"--tokenizer must be {_TOKENIZERS}; got {tokenizer!r}")
     with model_packages():
         from radixkv.integrations.transformers import load_tokenizer
 
@@ -112,7 +114,7 @@ def _encode_by_file(texts: list[str], file: Path) -> list[list[int]]:
     try:
         encoder = Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises nothing narrower
-        reason = f"--tokenizer {file} is no tokenizer.json: {error}"
+        reason = f"--tokenizer {file} must be a tokenizer.json: {error}"
         raise InvalidArgumentError(reason) from error
     return [encoder.encode(item).ids for item in texts]
 

@@ -1,4 +1,4 @@
-"""`radixkv evict`, `clear`, `check`: what operators do to a server's cache."""
+"""`radixkv evict`, `clear`, `check`: operate a server's cache."""
 
 from typing import Annotated
 
@@ -12,7 +12,7 @@ def evict(
     target: Target = None,
     as_json: Json = False,
 ) -> None:
-    """Evict what nobody holds, so that slots are free."""
+    """Evict unpinned tokens, so that slots are free."""
     with connect(target) as client:
         evicted = client.evict(tokens)
     if as_json:
@@ -23,7 +23,7 @@ def evict(
 
 def clear(
     target: Target = None,
-    force: Annotated[bool, typer.Option("--force", help="Although somebody holds pins.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Clear although pins are held.")] = False,
     as_json: Json = False,
 ) -> None:
     """Forget everything cached and begin a new epoch; every lease ends."""
@@ -38,7 +38,7 @@ def clear(
 def check(target: Target = None, as_json: Json = False) -> None:
     """Check every invariant of a server's cache; exit code 1 if one is broken.
 
-    A server whose cache is broken answers nothing else from then on.
+    A server whose cache is broken refuses all other calls from then on.
     """
     with connect(target) as client:
         violations = client.check(timeout_s=60.0)

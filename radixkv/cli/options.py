@@ -1,4 +1,4 @@
-"""How a function becomes a command: its help, and options that several share."""
+"""From functions to commands: their help, and options that several share."""
 
 import inspect
 import re
@@ -9,7 +9,7 @@ from typing import Any
 
 
 def help_of(command: Callable[..., None]) -> str:
-    """Its docstring, a line a paragraph, which the terminal folds."""
+    """Its docstring, a line a paragraph, which the terminal wraps."""
     return re.sub(r"(?<!\n)\n(?!\n)", " ", inspect.getdoc(command) or "")
 
 

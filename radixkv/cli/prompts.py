@@ -10,18 +10,18 @@ from typing import IO, TypeAlias
 
 from radixkv.errors import InvalidArgumentError
 
-# A prompt and its number, what is wrong with a line, or None: nothing more will come.
+# A prompt and its number, an error of a line, or None: the end.
 Inbox: TypeAlias = "SimpleQueue[tuple[int, str] | InvalidArgumentError | None]"
 
 
 def open_prompts(path: Path | None) -> IO[str]:
     """The file, or standard input; raises InvalidArgumentError if it cannot be read."""
     try:
-        # Standard input by its number: an interpreter that exits waits for whoever reads sys.stdin.
+        # Standard input by its number: an interpreter that exits waits for readers of sys.stdin.
         return open(
             0 if path is None else path,
             encoding="utf-8-sig",
-            errors="surrogateescape",  # `parse` tells which line is no text
+            errors="surrogateescape",  # `parse` reports the line that is not text
             closefd=path is not None,
         )
     except OSError as error:
@@ -30,7 +30,7 @@ def open_prompts(path: Path | None) -> IO[str]:
 
 
 def feed(inbox: Inbox, lines: IO[str]) -> None:
-    """Begin to read prompts into `inbox`; returns at once."""
+    """Start to read prompts into `inbox`; returns at once."""
     Thread(target=_read, args=(lines, inbox), name="radixkv-prompts", daemon=True).start()
 
 
@@ -45,20 +45,22 @@ def _read(lines: IO[str], inbox: Inbox) -> None:
 
 
 def parse(lines: IO[str]) -> Iterator[str | InvalidArgumentError]:
-    """The prompts in lines of text or of JSON objects with "prompt", or what is wrong with one."""
+    """The prompts in lines of text or of JSON objects with "prompt", or the error of a line."""
     for at, line in enumerate(lines, start=1):
         text = line.strip()
         prompt = _prompt_of_json(text) if text.startswith("{") else text
         if text and not prompt:
-            yield InvalidArgumentError(f'line {at} is no JSON object with a "prompt"', line=at)
+            yield InvalidArgumentError(
+                f'line {at} must be a JSON object with a "prompt"; got other text', line=at
+            )
         elif not _is_text(prompt):
-            yield InvalidArgumentError(f"line {at} is no UTF-8 text", line=at)
+            yield InvalidArgumentError(f"line {at} must be UTF-8 text; got other bytes", line=at)
         elif prompt:
             yield prompt
 
 
 def _is_text(prompt: str) -> bool:
-    """Whether it can be encoded: half a surrogate pair, from a bad byte or from JSON, cannot."""
+    """Whether it can be encoded. A lone surrogate, from a bad byte or from JSON, cannot."""
     try:
         prompt.encode()
     except UnicodeEncodeError:

@@ -1,4 +1,4 @@
-"""`radixkv route`: a router over running servers, asked over gRPC."""
+"""`radixkv route`: a router over running servers, over gRPC."""
 
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Annotated
@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radixkv.cli.options import with_options
-from radixkv.cli.server_options import ServerFlags, say_where, signalled
-from radixkv.cli.show import Json, connect, print_json
+from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
+from radixkv.cli.show import LONGEST_PAUSE_S, Json, connect, print_json
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -24,7 +24,7 @@ def route(
     ] = None,
     policy: Annotated[
         str,
-        typer.Option(help="cache-aware, consistent-hashing, round-robin or least-load."),
+        typer.Option(help="How workers are chosen, such as cache-aware or lmetric; ? lists all."),
     ] = "cache-aware",
     load_window: Annotated[
         float,
@@ -36,21 +36,22 @@ def route(
     ] = 20.0,
     gone_after: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds of silence after which others are picked."),
+        typer.Option(min=0.1, help="Seconds of silence after which only other servers are picked."),
     ] = 60.0,
     probe_every: Annotated[
         float,
-        typer.Option(min=0.1, help="Seconds between questions how far a server is ahead."),
+        typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between probes of each server."),
     ] = 1.0,
     flags: ServerFlags,
     as_json: Json = False,
 ) -> None:
-    """Say which server a prompt goes to: Pick, Lookup and ListWorkers over gRPC.
+    """Choose the server for each prompt: Pick, Lookup and ListWorkers over gRPC.
 
-    Each server's cache is mirrored from its Watch. RADIXKV_TOKEN and RADIXKV_TLS_* say who asks
-    them, as for `radixkv match`.
+    Each server's cache is mirrored from its Watch. RADIXKV_TOKEN and RADIXKV_TLS_* are used to
+    connect to the servers, as for `radixkv match`.
 
-    SIGTERM and SIGINT end it with 0; a second signal ends it at once.
+    SIGTERM and SIGINT end it with 0; a second signal ends it at once. SIGHUP has the tokens file
+    read again.
     """
     addresses = _parse(worker or [])
     from radixkv.router import Router
@@ -68,27 +69,30 @@ def route(
             probe_every_s=probe_every,
         )
         stack.enter_context(router)
-        address = flags.listen or DEFAULT_ROUTER_ADDRESS
+        address = DEFAULT_ROUTER_ADDRESS if flags.listen is None else flags.listen
         server = RouterServer(router, address, **flags.options())
         wait = stack.enter_context(signalled())
+        stack.enter_context(reloading(server))
         for name, where in addresses.items():
             _follow(stack, router, name, where)
         server.start()
-        _tell(server, addresses, policy, as_json)
+        _report(server, addresses, policy, as_json)
         wait()
         server.stop(flags.grace)
 
 
 def _parse(workers: list[str]) -> dict[str, str]:
     if not workers:
-        raise InvalidArgumentError("--worker is missing: give NAME=ADDRESS of each server")
+        raise InvalidArgumentError("--worker must be given: NAME=ADDRESS of each server")
     addresses: dict[str, str] = {}
     for item in workers:
         name, is_named, address = item.partition("=")
         if not name or (is_named and not address):
-            raise InvalidArgumentError(f"--worker {item!r}; it takes NAME=ADDRESS, or ADDRESS")
+            raise InvalidArgumentError(f"--worker must be NAME=ADDRESS or ADDRESS; got {item!r}")
         if name in addresses:
-            raise InvalidArgumentError(f"--worker {name!r} is given twice", worker=name)
+            raise InvalidArgumentError(
+                f"--worker must be given once for each server; got {name!r} twice", worker=name
+            )
         addresses[name] = address or name
     return addresses
 
@@ -99,7 +103,7 @@ def _follow(stack: ExitStack, router: "Router", name: str, address: str) -> None
     stack.callback(router.close)  # before the client that its thread reads from
 
 
-def _tell(server: "RouterServer", workers: dict[str, str], policy: str, as_json: bool) -> None:
+def _report(server: "RouterServer", workers: dict[str, str], policy: str, as_json: bool) -> None:
     if as_json:
         print_json({"listening": server.address, "policy": policy, "workers": workers})
     else:

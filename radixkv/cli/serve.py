@@ -1,4 +1,4 @@
-"""`radixkv serve`: a real model at work, or none, and a server for what its cache holds."""
+"""`radixkv serve`: a server of a cache, with a model that uses it or for engines elsewhere."""
 
 import tomllib
 from pathlib import Path
@@ -7,15 +7,16 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from radixkv.cli.event_options import EventFlags
 from radixkv.cli.options import with_options
 from radixkv.cli.prompts import Inbox, feed, open_prompts
-from radixkv.cli.server_options import ServerFlags, say_where, signalled
+from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
 from radixkv.cli.show import Json, model_packages
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
-    from radixkv.cli.answering import Answering
+    from radixkv.cli.serve_loop import ServeLoop
     from radixkv.integrations.transformers import Generator
     from radixkv.service import CacheServer
 
@@ -33,21 +34,21 @@ def serve(
     prompts: Annotated[
         Path | None,
         typer.Option(
-            help='Prompts, a line each, or JSON lines with "prompt"; else standard input.'
+            help='Prompts, a line each, or JSON lines with "prompt"; default: standard input.'
         ),
     ] = None,
     slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192,
-    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
-    policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
+    page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 1,
+    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "lru",
     estimate_capacity: Annotated[
         bool,
         typer.Option(
             "--estimate-capacity",
-            help="Tell by --metrics what half, twice and four times the slots would give.",
+            help="Report with --metrics the hit rates of half, twice and four times the slots.",
         ),
     ] = False,
     max_batch: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
-    max_new_tokens: Annotated[int, typer.Option(help="Longest answer.")] = 128,
+    max_new_tokens: Annotated[int, typer.Option(help="Most tokens in an answer.")] = 128,
     chat: Annotated[
         bool, typer.Option("--chat", help="Put prompts into the model's chat template.")
     ] = False,
@@ -55,19 +56,21 @@ def serve(
         bool, typer.Option("--once", help="Exit when all prompts are answered.")
     ] = False,
     tenants: Annotated[
-        Path | None, typer.Option(help='TOML file of alias = "salt", for figures a tenant.')
+        Path | None, typer.Option(help='TOML file of alias = "salt", for metrics by tenant.')
     ] = None,
     flags: ServerFlags,
+    events: EventFlags,
     as_json: Json = False,
 ) -> None:
-    """Run a model on prompts, with a server beside it that tells what its cache holds.
+    """Run a model on prompts, with a server of its cache beside it.
 
-    Without a model the server alone: engines elsewhere take leases, slots and prefixes from it. A
-    model keeps its slots to itself: its K/V is in this process, where nobody else can write it.
+    Without a model, serve a cache alone: engines elsewhere take leases, slots and prefixes from it.
+    A model keeps its slots to itself: its K/V is in this process, which no other can write.
 
     Answers go to standard output, everything else to standard error.
 
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
+    SIGHUP has the tokens file read again.
     """
     from radixkv.cache import PrefixCache
     from radixkv.rpc.limits import DEFAULT_ADDRESS
@@ -77,7 +80,7 @@ def serve(
     if model is None:
         keep_freed_memory()
         _check_alone({"--prompts": prompts, "--chat": chat, "--once": once})
-    # A model takes a while to load: what is wrong with the rest is told before.
+    # A model takes a while to load: errors of all else come first.
     cache = PrefixCache(
         slots,
         page_size=page_size,
@@ -87,40 +90,43 @@ def serve(
     )
     server = CacheServer(
         cache,
-        flags.listen or DEFAULT_ADDRESS,
+        DEFAULT_ADDRESS if flags.listen is None else flags.listen,
         alone=model is None,
         tenants=_read_tenants(tenants),
         **flags.options(),
     )
-    if model is None:
-        _serve_alone(server, slots, flags.grace)
-        return
-    lines = open_prompts(prompts)
-    generator, tokenizer = _load(model, cache, max_batch)
-    from radixkv.cli.answering import Answering
+    with events.publishing(cache):
+        if model is None:
+            _serve_alone(server, slots, flags.grace)
+            return
+        lines = open_prompts(prompts)
+        generator, tokenizer = _load(model, cache, max_batch)
+        from radixkv.cli.serve_loop import ServeLoop
 
-    answering = Answering(
-        generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
-    )
-    what = f"{model} with {slots:,} slots"
-    _run(answering, server, lines, what, once=once, grace_s=flags.grace)
+        loop = ServeLoop(
+            generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
+        )
+        what = f"{model} with {slots:,} slots"
+        _run(loop, server, lines, what, once=once, grace_s=flags.grace)
 
 
 def _check_alone(given: dict[str, Any]) -> None:
     for option, value in given.items():
         if value:
-            raise InvalidArgumentError(f"{option} takes --model: without one nothing is generated")
+            raise InvalidArgumentError(
+                f"--model must be given with {option}: without one nothing is generated"
+            )
 
 
 def _serve_alone(server: "CacheServer", slots: int, grace_s: float) -> None:
-    with signalled() as wait, server:
+    with signalled() as wait, reloading(server), server:
         say_where(server, f"{slots:,} slots for engines elsewhere")
         wait()
         server.stop(grace_s)
 
 
 def _run(
-    answering: "Answering",
+    loop: "ServeLoop",
     server: "CacheServer",
     lines: IO[str],
     what: str,
@@ -129,14 +135,14 @@ def _run(
     grace_s: float,
 ) -> None:
     inbox: Inbox = SimpleQueue()
-    with answering.until_signals(inbox), server:
+    with loop.until_signals(inbox), reloading(server), server:
         say_where(server, what)
         feed(inbox, lines)
-        is_stopped = answering.run(inbox, once=once)
+        is_stopped = loop.run(inbox, once=once)
         server.stop(grace_s)
         if is_stopped:
-            answering.drain(grace_s)
-    if answering.num_failed and not is_stopped:
+            loop.drain(grace_s)
+    if loop.num_failed and not is_stopped:
         raise typer.Exit(1)
 
 
@@ -165,5 +171,7 @@ def _read_tenants(path: Path | None) -> dict[str, str]:
     except ValueError:
         tenants = None
     if tenants is None or not all(isinstance(salt, str) for salt in tenants.values()):
-        raise InvalidArgumentError(f'--tenants {path} is no TOML of alias = "salt"')
+        raise InvalidArgumentError(
+            f'--tenants {path} must be TOML of alias = "salt"; got other text'
+        )
     return tenants

@@ -1,4 +1,4 @@
-"""What `radixkv serve` and `radixkv route` have in common: their server, and when it ends."""
+"""Options of `radixkv serve` and `radixkv route`: their server, and its end."""
 
 import signal
 import sys
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from radixkv.cli.show import LONGEST_PAUSE_S
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -25,30 +26,36 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT)
 
 @dataclass(frozen=True, slots=True)
 class ServerFlags:
-    """Where a server listens, who may ask it, what it tells of itself, how it ends."""
+    """Where a server listens, who may call it, what it reports, how it ends."""
 
     listen: Annotated[
         str | None,
         typer.Option(
-            help="Where to listen: host:port or unix:/path; else 127.0.0.1, 50051 (route: 50052)."
+            help="host:port or unix:/path to listen on; default: 127.0.0.1:50051 (route: 50052)."
         ),
     ] = None
     insecure: Annotated[
-        bool, typer.Option("--insecure", help="Allow an open address without encryption.")
+        bool,
+        typer.Option(
+            "--insecure", help="Allow an address that other machines reach, without encryption."
+        ),
     ] = False
     tls_cert: Annotated[Path | None, typer.Option(help="Certificate of this server, PEM.")] = None
     tls_key: Annotated[Path | None, typer.Option(help="Its key, PEM.")] = None
     tls_ca: Annotated[
-        Path | None, typer.Option(help="Take only clients with a certificate signed by this, PEM.")
+        Path | None,
+        typer.Option(help="Accept only clients with a certificate signed by this CA, PEM."),
     ] = None
     tokens: Annotated[
         Path | None,
         typer.Option(
-            help="Take only calls with a bearer token of this TOML file, whose entries are "
+            help="Accept only calls with a bearer token of this TOML file, whose entries are "
             r"\[\[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
         ),
     ] = None
-    metrics: Annotated[str | None, typer.Option(help="host:port where Prometheus may ask.")] = None
+    metrics: Annotated[
+        str | None, typer.Option(help="host:port of /metrics for Prometheus, /healthz and /readyz.")
+    ] = None
     tracing: Annotated[
         bool, typer.Option("--tracing", help="Make OpenTelemetry spans of calls.")
     ] = False
@@ -56,10 +63,18 @@ class ServerFlags:
         bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")
     ] = False
     drain_delay: Annotated[
-        float, typer.Option(min=0, help="Seconds at SIGTERM for balancers to look away.")
+        float,
+        typer.Option(
+            min=0,
+            max=LONGEST_PAUSE_S,
+            help="Seconds at SIGTERM for balancers to look elsewhere.",
+        ),
     ] = 0.0
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds that what is running has at SIGTERM.")
+        float,
+        typer.Option(
+            min=0, max=LONGEST_PAUSE_S, help="Seconds at SIGTERM for running calls to end."
+        ),
     ] = 10.0
 
     def options(self) -> "ServerOptions":
@@ -83,14 +98,12 @@ class ServerFlags:
         if not (self.tls_cert or self.tls_key or self.tls_ca):
             return None
         if self.tls_cert is None or self.tls_key is None:
-            raise InvalidArgumentError(
-                "encryption takes a certificate and its key: --tls-cert FILE --tls-key FILE"
-            )
+            raise InvalidArgumentError("--tls-cert FILE and --tls-key FILE must be given together")
         return Tls(self.tls_cert, self.tls_key, self.tls_ca)
 
 
 def say_where(server: "Server", what: str) -> None:
-    """Tell people on standard error where a started server listens, and what it is."""
+    """Print on standard error where a started server listens, and what it is."""
     print(f"radixkv: listening on {server.address}, {what}", file=sys.stderr, flush=True)
     if server.metrics_address is not None:
         print(f"radixkv: metrics on {server.metrics_address}", file=sys.stderr, flush=True)
@@ -98,7 +111,7 @@ def say_where(server: "Server", what: str) -> None:
 
 @contextmanager
 def at_signal(stop: Callable[[], None]) -> Iterator[None]:
-    """The first SIGTERM or SIGINT calls `stop`, another one ends the process."""
+    """The first SIGTERM or SIGINT calls `stop`, the second ends the process."""
 
     def stop_once(*_: object) -> None:
         for number in _SIGNALS:
@@ -114,19 +127,29 @@ def at_signal(stop: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
+def reloading(server: "Server") -> Iterator[None]:
+    """SIGHUP has the server read its tokens file again, at its next call, instead of ending it."""
+    before = signal.signal(signal.SIGHUP, lambda *_: server.reload())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+@contextmanager
 def signalled() -> Iterator[Callable[[], None]]:
     """A function that returns when the first SIGTERM or SIGINT has come."""
-    # Of what one can wait for, a signal handler may use this: it takes no lock.
+    # A signal handler may use this queue: it takes no lock.
     came: SimpleQueue[None] = SimpleQueue()
     with at_signal(lambda: came.put(None)):
         yield lambda: next_of(came)
 
 
 def next_of(queue: "SimpleQueue[T]") -> T:
-    """The queue's next item, waited for so that a signal is answered meanwhile.
+    """The queue's next item, waited for so that signals are handled meanwhile.
 
-    The kernel may hand it to any thread, and after SIGSTOP and SIGCONT often does; Python answers
-    it in the main one, which would sleep on: it looks up now and then.
+    The kernel may deliver a signal to any thread, and after SIGSTOP and SIGCONT often does. Python
+    handles it in the main thread, which would sleep on, so this wakes it now and then.
     """
     while True:
         with suppress(Empty):

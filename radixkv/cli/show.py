@@ -1,4 +1,4 @@
-"""What the commands have in common: their options, tables for people, JSON for programs."""
+"""Shared by the commands: options, tables for people, JSON for programs."""
 
 import json
 import os
@@ -20,9 +20,9 @@ from radixkv.errors import BackendUnavailableError
 if TYPE_CHECKING:
     from radixkv.service import Client
 
-# A pipe has no width; a table in it is as wide as it needs to be, up to this.
+# A pipe has no width; a table in it may be as wide as this.
 _PIPE_WIDTH = 200
-# Between two looks of what goes on by itself.
+# Longest time between two updates of a live display.
 LONGEST_PAUSE_S = 86_400.0
 
 Json = Annotated[bool, typer.Option("--json", help="Print JSON and nothing else.")]
@@ -30,16 +30,16 @@ Target = Annotated[
     str | None,
     typer.Option(
         envvar="RADIXKV_TARGET",
-        help="Server to ask, host:port or unix:/path; by default where `serve` listens by default. "
+        help="Server, host:port or unix:/path; default: where `serve` listens by default. "
         "RADIXKV_TOKEN is the bearer token; RADIXKV_TLS_CA, _CERT and _KEY name PEM files.",
     ),
 ]
 
 
 def connect(target: str | None) -> "Client":
-    """A client of the server that was named, or of the one where `serve` listens by default.
+    """A client of the server at `target`, or where `serve` listens by default.
 
-    The environment says who asks, and how (see `Target`): a token in an argument would be seen.
+    Token and TLS come from the environment (see `Target`): other users see arguments.
     """
     from radixkv.rpc.limits import ADMIN_DEADLINE_S, DEFAULT_ADDRESS
     from radixkv.service import Client, Tls
@@ -60,7 +60,7 @@ def _file_of(variable: str) -> Path | None:
 
 @contextmanager
 def model_packages() -> Iterator[None]:
-    """Around imports of what runs models: BackendUnavailableError says how to install it."""
+    """Around imports that models need: BackendUnavailableError says how to install them."""
     try:
         import torch  # noqa: F401 - before transformers, which complains in its own words
 
@@ -72,7 +72,7 @@ def model_packages() -> Iterator[None]:
 
 
 def show_live(frames: Iterable[RenderableType], every_s: float) -> None:
-    """Each in the place of the one before on a terminal, one below the other elsewhere."""
+    """Print each in place of the one before on a terminal, one below the other elsewhere."""
     ours = console()
     if not ours.is_terminal:
         for frame in frames:
@@ -97,9 +97,7 @@ def console() -> Console:
 
 
 def print_json(value: Any) -> None:
-    """`value` on one line of standard output; arrays as lists, times in ISO 8601, our own values
-    as objects.
-    """
+    """Print `value` on one line; arrays as lists, times in ISO 8601, dataclasses as objects."""
     print(json.dumps(value, default=_plain), flush=True)
 
 
@@ -111,7 +109,7 @@ def _plain(value: Any) -> Any:
 
 def pairs(title: str, rows: Iterable[tuple[str, Any]]) -> Table:
     """A table of names and values."""
-    # As wide as its title, which else would be folded.
+    # As wide as its title, which would be wrapped otherwise.
     table = Table(title=title, show_header=False, title_justify="left", min_width=len(title))
     table.add_column(style="bold")
     table.add_column(justify="right")

@@ -27,14 +27,16 @@ if TYPE_CHECKING:
 def stats(
     target: Target = None,
     watch: Annotated[
-        bool, typer.Option("--watch", help="Go on until interrupted; with --json a line a look.")
+        bool,
+        typer.Option("--watch", help="Repeat until interrupted; with --json a line each time."),
     ] = False,
     every: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between looks of --watch.")
+        float,
+        typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between updates of --watch."),
     ] = 1.0,
     as_json: Json = False,
 ) -> None:
-    """Show what a server holds, and how much of what was asked it had."""
+    """Show the sizes and the hit rate of a server's cache."""
     with connect(target) as client, suppress(KeyboardInterrupt):
         info = client.server_info()
         if as_json:

@@ -24,7 +24,7 @@ _COLUMNS = (*_SIZES, "hit rate", "revision")
 
 @dataclass(slots=True)
 class _Look:
-    """One worker at one moment. hit_rate: of what was looked up since the look before."""
+    """One worker at one moment. hit_rate: of what was looked up since the update before."""
 
     target: str
     stats: "ServerStats | None"
@@ -38,15 +38,15 @@ def top(
         typer.Argument(envvar="RADIXKV_TARGET", help="Servers to show, host:port or unix:/path."),
     ] = None,
     every: Annotated[
-        float, typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between looks.")
+        float, typer.Option(min=0.1, max=LONGEST_PAUSE_S, help="Seconds between updates.")
     ] = 1.0,
-    once: Annotated[bool, typer.Option("--once", help="Look once and end.")] = False,
+    once: Annotated[bool, typer.Option("--once", help="Show one update and end.")] = False,
     as_json: Json = False,
 ) -> None:
-    """Show sizes and hit rates of any number of servers, live; with --json a line a look.
+    """Show sizes and hit rates of any number of servers, live; with --json a line an update.
 
-    Private slots belong to requests under way; of what is cached, the part in use is not evicted.
-    The hit rate is that since the look before. With --once, exit code 1 if no server answers.
+    Private slots belong to requests under way. Cached tokens in use are not evicted. The hit rate
+    is that since the update before. With --once, exit code 1 if no server answers.
     """
     with ExitStack() as stack, suppress(KeyboardInterrupt):
         clients = [stack.enter_context(connect(target)) for target in targets or [""]]
@@ -96,7 +96,7 @@ def _values(look: _Look) -> dict[str, Any]:
 
 
 def _frame(look: list[_Look]) -> RenderableType:
-    """A table that fits 80 columns, and below it why some do not answer."""
+    """A table that fits 80 columns, and below it the errors of workers that do not answer."""
     title = counted(len(look), "worker")
     table = Table(
         "worker", title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=0, expand=False

@@ -25,20 +25,20 @@ def watch(
     extra_key: Annotated[str | None, typer.Option(help="Only this extra key.")] = None,
     after: Annotated[
         str | None,
-        typer.Option(help="Go on after EPOCH:REVISION instead of beginning with all there is."),
+        typer.Option(
+            help="Continue after EPOCH:REVISION instead of starting with the whole cache."
+        ),
     ] = None,
     count: Annotated[
-        int | None, typer.Option(min=1, help="End after so many events; by default never.")
+        int | None, typer.Option(min=1, help="End after so many events; default: never.")
     ] = None,
     tokens: Annotated[int, typer.Option(min=0, help="Token ids to show of each event.")] = 8,
-    wait: Annotated[
-        bool, typer.Option("--wait", help="Wait for a server that is not there yet.")
-    ] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Wait until the server is there.")] = False,
     as_json: Json = False,
 ) -> None:
     """Show what becomes cached and what is evicted, as it happens; with --json a line an event.
 
-    When the connection is lost it goes on where it was, once the server is back.
+    After a lost connection it continues where it was, once the server is back.
     """
     from radixkv.tree import Namespace
 
@@ -46,7 +46,7 @@ def watch(
     namespace = None if wanted == Namespace() else wanted
     place = None if after is None else _parse_place(after)
     with connect(target) as client, suppress(KeyboardInterrupt):
-        _tell(client, wait=wait)
+        _check_server(client, wait=wait)
         with client.watch(namespace, after=place) as updates:
             for update, event in islice(_events(updates), count):
                 if as_json:
@@ -55,9 +55,10 @@ def watch(
                     console().print(_line(update, event, tokens), soft_wrap=True)
 
 
-def _tell(client: "Client", *, wait: bool) -> None:
-    """A watch by itself is silent while there is no server: say so from now on; raise if there is
-    none now, unless `wait`.
+def _check_server(client: "Client", *, wait: bool) -> None:
+    """Log lost connections from now on; raise if there is no server now, unless `wait`.
+
+    A watch by itself is silent while there is no server.
     """
     try:
         client.server_info()
@@ -76,7 +77,7 @@ def _parse_place(text: str) -> tuple[int, int]:
         place = 0, 0
     if place[0] < 1 or place[1] < 0:
         raise InvalidArgumentError(
-            f"--after {text} is no EPOCH:REVISION, numbers as `radixkv stats` shows them"
+            f"--after must be EPOCH:REVISION, as `radixkv stats` shows them; got {text}"
         )
     return place
 

@@ -7,19 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 
 @dataclass(slots=True)
 class Chat:
-    """One conversation: what the person says, turn by turn, and what was said so far."""
+    """One conversation: the user's messages, turn by turn, and all messages so far."""
 
     name: str
     says: list[str]
     messages: list[dict[str, str]] = field(default_factory=list)
 
     def ask(self, turn: int, tokenizer: Any) -> Int32Array:
-        """The whole prompt of this turn, (n,) int32: all that was said, and the next question."""
+        """The whole prompt of this turn, (n,) int32: all messages so far, and the next question."""
         self.messages.append({"role": "user", "content": self.says[turn]})
         text = tokenizer.apply_chat_template(
             self.messages, tokenize=False, add_generation_prompt=True
@@ -27,7 +27,7 @@ class Chat:
         return np.array(tokenizer.encode(text, add_special_tokens=False), np.int32)
 
     def answer(self, text: str) -> None:
-        """Remember what the assistant said."""
+        """Add the assistant's answer."""
         self.messages.append({"role": "assistant", "content": text})
 
 

@@ -24,7 +24,7 @@ def run(console: Console) -> None:
     with console.status(
         "loading SmolLM2-135M-Instruct (the first time it is converted: 20 to 40 s)"
     ):
-        logging.disable_progress_bar()  # of its own, in the way of ours
+        logging.disable_progress_bar()  # its bars would mix with ours
         model, tokenizer = load_model("smollm2"), load_tokenizer("smollm2")
     chats = load_chats()
     engines = BothWays(model, NUM_SLOTS)
@@ -36,7 +36,7 @@ def run(console: Console) -> None:
         served = []
         for turn in range(len(chats[0].says)):
             served += _serve_turn(console, turn, chats, tokenizer, engines, client)
-        _ask_about_a_new_prompt(console, chats, tokenizer, client)
+        _match_a_new_prompt(console, chats, tokenizer, client)
         show.totals(console, served, engines.cached.cache.stats(), client.stats())
     _conclude(console, served, time.perf_counter() - began)
 
@@ -58,10 +58,10 @@ def _serve_turn(
     return served
 
 
-def _ask_about_a_new_prompt(
+def _match_a_new_prompt(
     console: Console, chats: list[Chat], tokenizer: PreTrainedTokenizerBase, client: Client
 ) -> None:
-    """What a router would ask: a chat that was never seen, under a prompt that was."""
+    """Match a new chat under a known system prompt, as a router would."""
     new = Chat("new", ["Good morning! Who are you?"], chats[0].messages[:1])
     prompt = new.ask(0, tokenizer)
     everyone = client.match(prompt, probe=True).lengths[0]

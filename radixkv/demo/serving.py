@@ -3,18 +3,18 @@
 from dataclasses import dataclass
 from typing import Any
 
+from radixkv.arrays import Int32Array
 from radixkv.integrations.transformers import Generation, Generator
 from radixkv.service import Client
-from radixkv.tree.tokens import Int32Array
 
 MAX_NEW_TOKENS = 24
 
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """One prompt, what the service said of it beforehand, and how it went both ways."""
+    """One prompt, how much of it the service held beforehand, and its answers both ways."""
 
-    held: int  # tokens of the prompt that the service said are cached, before
+    held: int  # tokens of the prompt that the service had cached before
     with_cache: Generation
     without: Generation
 
@@ -31,7 +31,7 @@ class BothWays:
         self.plain = Generator(model, num_slots=num_slots, reuse=False)
 
     def serve(self, prompts: list[Int32Array], client: Client) -> list[Served]:
-        """Ask the service what it holds, then answer all prompts at once, each way in turn."""
+        """Match all prompts at the service, then answer all at once, each way in turn."""
         held = client.match(prompts, probe=True).lengths
         with_cache = _answer(self.cached, prompts)
         without = _answer(self.plain, prompts)

@@ -54,7 +54,7 @@ def _row(chat: Chat, each: Served) -> tuple[str, ...]:
 
 
 def answers(console: Console, length: int, everyone: int, tenant: int) -> None:
-    """What the service said about a prompt that was never sent."""
+    """How much of a new prompt the service holds."""
     console.print(
         f"A router asks about a new chat of {length} tokens: {everyone} are held "
         f"(for another tenant: {tenant}).\n"
@@ -62,7 +62,7 @@ def answers(console: Console, length: int, everyone: int, tenant: int) -> None:
 
 
 def totals(console: Console, served: list[Served], cache: CacheStats, asked: ServerStats) -> None:
-    """The sums, from the engine and as the service tells them."""
+    """The sums, from the engine and from the service."""
     table = Table(title="Totals", title_justify="left", title_style="bold", show_header=False)
     table.add_column()
     table.add_column(justify="right")

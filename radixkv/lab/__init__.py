@@ -1,5 +1,6 @@
 """The lab: what a prefix cache would save on a log of requests, and why requests miss.
 
-`requests.py` says what a request of a log is and in which order they come; every analysis takes an
-iterable of them.
+logs    reads logs of many formats into requests of token ids
+replay  puts requests through caches: real ones, exact curves, a clairvoyant reference
+report  names the causes of misses and writes them down with all the rest
 """

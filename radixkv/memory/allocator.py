@@ -1,20 +1,18 @@
 """The token-to-KV allocator: which slots are free."""
 
-from typing import Any, TypeAlias
+from typing import Any
 
-import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-
-Int32Array: TypeAlias = NDArray[np.int32]
 
 
 class TokenToKVAllocator:
-    """Hands out slots `page_size` to `num_slots + page_size - 1` in whole pages; page 0 is padding.
+    """The slots `page_size` to `num_slots + page_size - 1`, in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. core: see `RadixTree`. Cost: O(1) a slot; the Python
-    core's free takes O(n log n).
+    What was freed last is handed out first. core: see `new_allocator`. Cost: O(1) a slot;
+    `free` of the Python core O(n log n).
     """
 
     num_slots: int
@@ -26,7 +24,7 @@ class TokenToKVAllocator:
 
     @property
     def free_size(self) -> int:
-        """Slots that `allocate` could hand out."""
+        """How many slots are free."""
         raise NotImplementedError
 
     def allocate(self, n: int) -> Int32Array | None:
@@ -37,16 +35,16 @@ class TokenToKVAllocator:
         raise NotImplementedError
 
     def free(self, slots: ArrayLike) -> None:
-        """Take slots back, in whole pages.
+        """Take slots back, (n,) ints, in whole pages.
 
-        Raises InvalidSlotsError for slot 0 (or another of page 0), one out of range or a part of a
-        page, SlotNotAllocatedError for one that is free already or comes twice; each names it, and
-        then nothing was freed.
+        Raises InvalidSlotsError for a slot of page 0, one out of range or a part of a page, and
+        SlotNotAllocatedError for one that is free already or comes twice. The message names the
+        slot; nothing was freed.
         """
         raise NotImplementedError
 
     def check_range(self, slots: Int32Array) -> None:
-        """Raises InvalidSlotsError for a slot that is not in the pool."""
+        """Raises InvalidSlotsError for the first slot that is not in the pool."""
         raise NotImplementedError
 
     def free_slots(self) -> Int32Array:
@@ -57,14 +55,14 @@ class TokenToKVAllocator:
 def check_pool_shape(num_slots: int, page_size: int) -> None:
     """Raises InvalidArgumentError unless `num_slots` is a positive multiple of `page_size`."""
     if type(page_size) is not int or page_size < 1:
-        raise InvalidArgumentError(f"page_size is {page_size!r}; it takes an int of 1 or more")
+        raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
     if type(num_slots) is not int or num_slots < page_size or num_slots % page_size:
         raise InvalidArgumentError(
-            f"num_slots is {num_slots!r}; it takes a positive multiple of page size {page_size}"
+            f"num_slots must be a positive multiple of page size {page_size}; got {num_slots!r}"
         )
     if num_slots + page_size > 2**31 - 1:
         raise InvalidArgumentError(
-            f"num_slots is {num_slots}; slots are int32, so fewer than 2**31"
+            f"num_slots must leave every slot below 2**31 - 1; got {num_slots}"
         )
 
 
@@ -74,6 +72,4 @@ def check_range(slots: NDArray[Any], num_slots: int, page_size: int) -> None:
     wrong = (slots < low) | (slots > high)
     if wrong.any():
         slot = int(slots[wrong.argmax()])
-        raise InvalidSlotsError(
-            f"slot {slot} is not in the pool; slots are {low} to {high}", slot=slot
-        )
+        raise InvalidSlotsError(f"slot {slot} must be in the pool, from {low} to {high}", slot=slot)

@@ -42,7 +42,7 @@ class MHATokenToKVPool:
         self.page_size = at_least(1, page_size=page_size)
         if num_slots % page_size:
             raise InvalidArgumentError(
-                f"num_slots is {num_slots}; it takes a multiple of page_size {page_size}",
+                f"num_slots must be a multiple of page_size {page_size}; got {num_slots}",
                 num_slots=num_slots,
                 page_size=page_size,
             )
@@ -86,7 +86,7 @@ class MHATokenToKVPool:
         read, written = self.as_index(source, "source"), self.as_index(target, "target")
         if len(read) != len(written):
             raise InvalidSlotsError(
-                f"source has {len(read)} slots and target {len(written)}; they take equally many",
+                f"source and target must be equally long; got {len(read)} and {len(written)}",
                 source=len(read),
                 target=len(written),
             )
@@ -107,12 +107,12 @@ class MHATokenToKVPool:
         index = slots if isinstance(slots, Tensor) else _copied(slots, name)
         if index.ndim != 1:
             raise InvalidSlotsError(
-                f"{name} has shape {tuple(index.shape)}; it takes one dimension",
+                f"{name} must have one dimension; got shape {tuple(index.shape)}",
                 shape=tuple(index.shape),
             )
         if index.dtype not in (torch.int32, torch.int64):
             raise InvalidSlotsError(
-                f"{name} has dtype {index.dtype}; it takes int32 or int64", dtype=str(index.dtype)
+                f"{name} must be int32 or int64; got {index.dtype}", dtype=str(index.dtype)
             )
         if index.device.type == "cpu":
             self._check_range(index, name)
@@ -124,12 +124,12 @@ class MHATokenToKVPool:
         for name, rows in (("k", k), ("v", v)):
             if rows.shape != right:
                 raise InvalidArgumentError(
-                    f"{name} has shape {tuple(rows.shape)}; these slots and this pool take {right}",
+                    f"{name} must have shape {right} for these slots; got {tuple(rows.shape)}",
                     shape=tuple(rows.shape),
                 )
             if not rows.is_floating_point():
                 raise InvalidArgumentError(
-                    f"{name} has dtype {rows.dtype}; it takes floating point", dtype=str(rows.dtype)
+                    f"{name} must be floating point; got {rows.dtype}", dtype=str(rows.dtype)
                 )
 
     def _check_range(self, index: Tensor, name: str) -> None:
@@ -138,7 +138,7 @@ class MHATokenToKVPool:
         if len(bad):
             at = int(bad[0])
             raise InvalidSlotsError(
-                f"{name}[{at}] is {int(index[at])}; this pool's slots are {low} to {high}",
+                f"{name}[{at}] must be in the pool, {low} to {high}; got {int(index[at])}",
                 index=at,
                 slot=int(index[at]),
             )
@@ -153,7 +153,7 @@ class MHATokenToKVPool:
     def _layer(self, layer: int) -> int:
         if not 0 <= layer < self.num_layers:
             raise InvalidArgumentError(
-                f"layer is {layer}; this pool has layers 0 to {self.num_layers - 1}", layer=layer
+                f"layer must be from 0 to {self.num_layers - 1}; got {layer}", layer=layer
             )
         return layer
 
@@ -163,7 +163,7 @@ def as_kv_dtype(dtype: torch.dtype | str) -> torch.dtype:
     known = KV_DTYPES.get(dtype) if isinstance(dtype, str) else dtype
     if known is None or known not in KV_DTYPES.values():
         raise InvalidArgumentError(
-            f"dtype is {dtype}; it takes one of {', '.join(KV_DTYPES)}", dtype=str(dtype)
+            f"dtype must be one of {', '.join(KV_DTYPES)}; got {dtype}", dtype=str(dtype)
         )
     return known
 
@@ -181,5 +181,5 @@ def _copied(slots: Any, name: str) -> Tensor:
         return torch.from_numpy(copy if copy.size else copy.astype(np.int64))
     except (TypeError, ValueError):
         raise InvalidSlotsError(
-            f"{name} is {type(slots).__name__}; it takes an array or tensor of int32 or int64"
+            f"{name} must be an array or tensor of int32 or int64; got {type(slots).__name__}"
         ) from None

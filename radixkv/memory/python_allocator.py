@@ -1,18 +1,14 @@
 """The readable allocator: a stack of free pages."""
 
-from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arguments import as_int
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
-from radixkv.memory.allocator import (
-    Int32Array,
-    TokenToKVAllocator,
-    check_pool_shape,
-    check_range,
-)
+from radixkv.memory.allocator import TokenToKVAllocator, check_pool_shape, check_range
 
 
 class PythonAllocator(TokenToKVAllocator):
@@ -35,10 +31,10 @@ class PythonAllocator(TokenToKVAllocator):
         return self._top * self.page_size
 
     def allocate(self, n: int) -> Int32Array | None:
-        n = _as_int("n", n)
+        n = n if type(n) is int else as_int(n, "n")
         if n < 0 or n % self.page_size:
             raise InvalidArgumentError(
-                f"n is {n}; it takes 0 or more, a multiple of page size {self.page_size}", n=n
+                f"n must be 0 or a positive multiple of page size {self.page_size}; got {n}", n=n
             )
         if n > self.free_size:
             return None
@@ -85,26 +81,20 @@ class PythonAllocator(TokenToKVAllocator):
         if is_part.any():
             slot = int(given[first[is_part.argmax()]])
             raise InvalidSlotsError(
-                f"slot {slot}: slots are freed in whole pages of {self.page_size}", slot=slot
+                f"slot {slot} must be freed with its whole page of {self.page_size}",
+                slot=slot,
             )
         return pages[np.argsort(first)]
-
-
-def _as_int(name: str, value: Any) -> int:
-    try:
-        return index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
 
 
 def _as_slots(slots: ArrayLike) -> NDArray[Any]:
     try:
         given = np.asarray(slots)
     except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise InvalidSlotsError("slots are no ints in one dimension") from None
+        raise InvalidSlotsError("slots must be ints in one dimension") from None
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InvalidSlotsError(
-            f"slots have dtype {given.dtype}, shape {given.shape}; free takes ints in one dimension"
+            f"slots must be ints in one dimension; got dtype {given.dtype}, shape {given.shape}"
         )
     return given
 

@@ -7,8 +7,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.allocator import Int32Array
 
 if TYPE_CHECKING:
     import torch
@@ -23,13 +23,22 @@ class ReqToTokenPool:
     def __init__(self, max_requests: int, max_context_len: int) -> None:
         self.max_requests = at_least(1, max_requests=max_requests)
         self.max_context_len = at_least(1, max_context_len=max_context_len)
-        self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
-        self._free = list(range(self.max_requests - 1, -1, -1))
-        self._is_held = bytearray(self.max_requests)
+        try:
+            self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
+            self._free = list(range(self.max_requests - 1, -1, -1))
+            self._is_held = bytearray(self.max_requests)
+        except (MemoryError, ValueError, OverflowError):
+            gib = 4 * self.max_requests * self.max_context_len / 2**30
+            raise InvalidArgumentError(
+                f"max_requests rows of max_context_len must fit in memory; got {max_requests:,} of "
+                f"{max_context_len:,}, {gib:,.0f} GiB",
+                max_requests=max_requests,
+                max_context_len=max_context_len,
+            ) from None
 
     @property
     def free_size(self) -> int:
-        """Rows nobody holds."""
+        """Free rows."""
         return len(self._free)
 
     def allocate(self) -> int | None:
@@ -41,11 +50,14 @@ class ReqToTokenPool:
         return row
 
     def free(self, row: int) -> None:
-        """Take a row back. Raises InvalidArgumentError for one that is free or not there."""
-        is_row = isinstance(row, int | np.integer) and 0 <= row < self.max_requests
-        if not is_row or not self._is_held[row]:
+        """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
+        try:
+            is_held = row >= 0 and self._is_held[row]
+        except (IndexError, TypeError):
+            is_held = False
+        if not is_held:
             raise InvalidArgumentError(
-                f"row {row!r} is not held; rows are 0 to {self.max_requests - 1}"
+                f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
         self._free.append(int(row))
@@ -69,9 +81,9 @@ class ReqToTokenPool:
         if wrong.any():
             row = int(rows[wrong.argmax()])
             raise InvalidArgumentError(
-                f"row {row} is not there; rows are 0 to {self.max_requests - 1}", row=row
+                f"rows must be from 0 to {self.max_requests - 1}; got {row}", row=row
             )
         if not 0 <= width <= self.max_context_len:
             raise InvalidArgumentError(
-                f"width is {width}; it takes 0 to {self.max_context_len}", width=width
+                f"width must be from 0 to {self.max_context_len}; got {width}", width=width
             )

@@ -1,40 +1,34 @@
-"""The router: which worker holds how much of a prompt, and which one gets it.
+"""The router: how much of a prompt each worker holds, and which worker gets it.
 
-`PrefixIndex` mirrors the workers' caches, `policies.py` decides, `Router` does both. `server.py`
-answers over gRPC, which the rest does without.
+`PrefixIndex` mirrors the workers' caches, a policy of `policies/` chooses, `Router` does both.
+`server.py` serves it over gRPC, which the rest does not need.
 """
 
 from radixkv.router.feeding import Source, Stream
 from radixkv.router.index import PrefixIndex, WorkerView
-from radixkv.router.policies import (
-    POLICIES,
-    CacheAware,
-    ConsistentHashing,
-    LeastLoad,
-    Policy,
-    RoundRobin,
-    new_policy,
-    register,
-)
-from radixkv.router.question import Choice, Question
+from radixkv.router.pick_input import PickInput, RoutingChoice
+from radixkv.router.policies import POLICIES, new_policy
+from radixkv.router.policies.cache_aware import CacheAware
+from radixkv.router.policies.consistent_hashing import ConsistentHashing
+from radixkv.router.policies.load_only import LeastLoad, RoundRobin
+from radixkv.router.policies.policy import RoutingPolicy
 from radixkv.router.router import Pick, Router, WorkerStatus
 
 __all__ = [
     "POLICIES",
     "CacheAware",
-    "Choice",
     "ConsistentHashing",
     "LeastLoad",
     "Pick",
-    "Policy",
+    "PickInput",
     "PrefixIndex",
-    "Question",
     "RoundRobin",
     "Router",
+    "RoutingChoice",
+    "RoutingPolicy",
     "Source",
     "Stream",
     "WorkerStatus",
     "WorkerView",
     "new_policy",
-    "register",
 ]

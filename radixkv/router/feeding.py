@@ -8,18 +8,18 @@ from typing import Protocol, TypeAlias
 from radixkv.cache.events import Update
 from radixkv.errors import RadixKVError, ServiceUnavailableError
 from radixkv.router.index import PrefixIndex
-from radixkv.router.mirror import Position
+from radixkv.router.mirror import MirrorPosition
 
 logger = logging.getLogger(__name__)
 
-# So many in a row, and a worker counts as not to be reached.
+# So many in a row, and a worker counts as unreachable.
 _FAILURES, _MISSES = 2, 2
 # Between attempts to reach a worker: twice as long each time.
 _FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
 
 
 class Stream(Protocol):
-    """A watch under way: iterated by one thread, closed by another. `Client.watch` gives such."""
+    """A watch under way: iterated by one thread, closed by another. `Client.watch` returns one."""
 
     def __iter__(self) -> Iterator[Update]:
         """Updates as they come; ends or raises RadixKVError when the watch does."""
@@ -34,11 +34,11 @@ class Stream(Protocol):
 Apply: TypeAlias = Callable[[str, Update], None]
 
 # Begins a watch after a position, or with a snapshot (None).
-Source: TypeAlias = Callable[[Position | None], Stream]
+Source: TypeAlias = Callable[[MirrorPosition | None], Stream]
 
 
 class WorkerInfo(Protocol):
-    """What a worker's server says of itself."""
+    """What a worker's server reports of itself."""
 
     @property
     def page_size(self) -> int: ...
@@ -49,16 +49,16 @@ class WorkerInfo(Protocol):
 
 
 class WorkerClient(Protocol):
-    """Asks a worker's server: `radixkv.service.Client` is one."""
+    """A client of a worker's server, such as `radixkv.service.Client`."""
 
     def server_info(self, *, timeout_s: float | None = None) -> WorkerInfo: ...
-    def watch(self, *, after: Position | None) -> Stream: ...
+    def watch(self, *, after: MirrorPosition | None) -> Stream: ...
 
 
 def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
-    """The client's watch; the index also learns the page size of its server."""
+    """The client's watch; it also sets the page size of the server in the index."""
 
-    def begin(position: Position | None) -> Stream:
+    def begin(position: MirrorPosition | None) -> Stream:
         index.set_page_size(worker, client.server_info().page_size)
         return client.watch(after=position)
 
@@ -66,10 +66,10 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
 
 
 class Feeder:
-    """Hands on one worker's watch, and begins it again where the index has got to.
+    """Applies one worker's watch to the index, and begins it again where the index has got to.
 
-    num_failures: attempts in a row that brought no word. num_misses: questions in a row that found
-    nobody at the worker's address. last_error: of either, until the next word.
+    num_failures: attempts in a row that brought no update. num_misses: probes in a row that found
+    no server at the worker's address. last_error: of either, until the next success.
     """
 
     def __init__(self, index: PrefixIndex, worker: str, source: Source, apply: Apply) -> None:
@@ -96,11 +96,11 @@ class Feeder:
 
     @property
     def is_failing(self) -> bool:
-        """Whether the worker is not to be reached, as far as is known."""
+        """Whether the worker is known to be unreachable."""
         return self.num_failures >= _FAILURES or self.num_misses >= _MISSES
 
     def missed(self, error: RadixKVError) -> None:
-        """Nobody was there when the worker was asked; its watch goes on trying, and is silent."""
+        """A probe found no server; the watch goes on trying, and is silent."""
         self.num_misses += 1
         if self._was_reached:
             self.last_error = str(error)
@@ -108,7 +108,7 @@ class Feeder:
                 logger.warning("worker %s is gone; trying again: %s", self._worker, error)
 
     def answered(self) -> None:
-        """The worker was asked, and is there."""
+        """A probe was answered."""
         if not self.num_misses:
             return
         if self._was_reached:

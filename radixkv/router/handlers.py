@@ -1,4 +1,4 @@
-"""What RouterService answers, from one `Router`; knows messages, nothing of connections."""
+"""The RPCs of RouterService, from one `Router`; knows messages, nothing of connections."""
 
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError
 from radixkv.router.loads import LARGEST_LOAD
@@ -11,34 +11,48 @@ from radixkv.v1.types_pb2 import ResponseHeader
 
 
 class RouterHandlers:
-    """Answers from `router`, which may be picking for others at the same time."""
+    """The RPCs over `router`, which may be in use by other callers."""
 
     def __init__(self, router: Router) -> None:
         self._router = router
 
     def pick(self, request: router_pb2.PickRequest, call: Call) -> router_pb2.PickResponse:
-        """All sequences placed, or an error and none."""
+        """A worker for each sequence, or an error and no picks."""
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
         if request.sequences or not request.finished_pick_ids:
             codec.check_batch(len(request.sequences))
         _check_finished(len(request.finished_pick_ids))
         prompts, keys = codec.read_sequences(request, call.data), _keys(request)
-        loads, cost = _loads(request), request.cost or 1.0
+        loads, load_weight = _loads(request), request.cost or 1.0
+        if loads is not None or request.cost:
+            call.caller.check_unbound("say how loaded workers are, which moves the picks of others")
+        caller = call.caller.name
         for pick_id in request.finished_pick_ids:
-            self._router.finish_by_id(pick_id)
+            self._router.finish_by_id(pick_id, caller)
+        call.caller.quota.check("picks", self._num_open(call) + len(prompts))
         picks = []
         for (token_ids, content), key in zip(prompts, keys, strict=True):
             pick = self._router.pick(
-                token_ids, namespace, content=content, key=key, loads=loads, cost=cost
+                token_ids,
+                namespace,
+                content=content,
+                key=key,
+                loads=loads,
+                load_weight=load_weight,
+                owner=caller,
             )
             picks.append(_write_pick(pick))
             if loads is not None:
-                loads[pick.worker] = min(loads[pick.worker] + cost, LARGEST_LOAD)
+                loads[pick.worker] = min(loads[pick.worker] + load_weight, LARGEST_LOAD)
         return router_pb2.PickResponse(picks=picks)
 
+    def _num_open(self, call: Call) -> int:
+        """0 for callers without a limit, whose picks need not be counted."""
+        return 0 if call.caller.quota.picks is None else self._router.num_open(call.caller.name)
+
     def lookup(self, request: router_pb2.LookupRequest, call: Call) -> router_pb2.LookupResponse:
-        """Who holds how much of one prompt, longest first."""
+        """How much of one prompt each worker holds, longest first."""
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
         token_ids, content = codec.read_sequence(request.sequence, "sequence")
@@ -53,22 +67,22 @@ class RouterHandlers:
     def list_workers(
         self, _: router_pb2.ListWorkersRequest, call: Call
     ) -> router_pb2.ListWorkersResponse:
-        """How all workers stand, by name."""
+        """The state of all workers, by name."""
         call.caller.check_unbound("list the workers of all tenants")
         router = self._router
         return router_pb2.ListWorkersResponse(
             workers=map(_write_status, router.workers()),
             policy=router.policy.name,
             distinct_tokens=router.index.total_size,
-            num_parity_checks=router.parity.num_checks,
-            num_parity_faults=router.parity.num_faults,
+            num_parity_checks=router.cache_misses.num_checks,
+            num_parity_faults=router.cache_misses.num_misses,
         )
 
 
 def _check_finished(number: int) -> None:
     if number > MAX_PICKS_A_FINISH:
         raise BatchTooLargeError(
-            f"{number} finished picks; a call takes {MAX_PICKS_A_FINISH}: split it",
+            f"finished_pick_ids must be at most {MAX_PICKS_A_FINISH}; got {number}: split the call",
             field="finished_pick_ids",
         )
 
@@ -76,8 +90,8 @@ def _check_finished(number: int) -> None:
 def _keys(request: router_pb2.PickRequest) -> list[str | None]:
     if request.keys and len(request.keys) != len(request.sequences):
         raise InvalidArgumentError(
-            f"{len(request.keys)} keys came with {len(request.sequences)} sequences; they go one "
-            "to one, or without keys",
+            f"keys must be none, or one a sequence; got {len(request.keys)} keys for "
+            f"{len(request.sequences)} sequences",
             field="keys",
         )
     return list(request.keys) or [None] * len(request.sequences)
@@ -86,7 +100,7 @@ def _keys(request: router_pb2.PickRequest) -> list[str | None]:
 def _loads(request: router_pb2.PickRequest) -> dict[str, float] | None:
     loads = {load.worker: load.load for load in request.loads}
     if len(loads) != len(request.loads):
-        raise InvalidArgumentError("loads name a worker twice", field="loads")
+        raise InvalidArgumentError("loads must name each worker once; got one twice", field="loads")
     return loads or None
 
 
@@ -111,9 +125,9 @@ def _write_status(status: WorkerStatus) -> router_pb2.WorkerStatus:
         state=view.state,
         load=status.load,
         lag_revisions=view.lag,
-        trust=status.trust,
+        trust=status.staleness_weight,
         is_here=status.is_here,
         last_error=status.last_error or "",
         num_unknown_changes=view.num_unknown,
-        work_tokens=status.work,
+        work_tokens=status.recent_load,
     )

@@ -8,26 +8,28 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.cache.events import Run, Runs, Update
+from radixkv.arrays import Int32Array
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.errors import InvalidArgumentError
-from radixkv.router.holdings import new_holdings
-from radixkv.router.mirror import Mirror, Position, State
+from radixkv.router.factory import new_holdings
+from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
 from radixkv.router.spaces import Spaces
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.namespace import check_namespace
-from radixkv.tree.tokens import Int32Array, as_token_ids
+from radixkv.tree.tokens import as_token_ids
 
 
 class WorkerView(NamedTuple):
     """A worker as the index sees it; see `Mirror`.
 
     epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
-    made since. silent_s: since its last word.
+    made since. silent_s: seconds since its last update.
     """
 
     worker: str
-    state: State
+    state: MirrorState
     epoch: int
     revision: int
     lag: int
@@ -38,7 +40,7 @@ class WorkerView(NamedTuple):
 
 
 class PrefixIndex:
-    """What every worker holds, token for token, as far as its watch has told. Thread-safe.
+    """What every worker holds, token for token, as its watch reports it. Thread-safe.
 
     Fed with the updates of any number of workers (`apply`), which come, go, restart, fall behind
     and send snapshots. A look-up walks the prompt once for all of them.
@@ -63,7 +65,8 @@ class PrefixIndex:
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
         self._page_size_of: dict[str, int] = {}
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
+        self._lock = threading.RLock()
         self.version = 0
         self._arrange()
 
@@ -75,20 +78,20 @@ class PrefixIndex:
     # ---- workers ----
 
     def add_worker(self, worker: str, *, page_size: int = 1) -> None:
-        """A worker that nothing is known of; `page_size` is that of its cache.
+        """A worker of which nothing is known; `page_size` is that of its cache.
 
-        Raises InvalidArgumentError for one that is there.
+        Raises InvalidArgumentError for a worker that was added before.
         """
         at_least(1, page_size=page_size)
         with self._lock:
             if worker in self._mirrors:
-                raise InvalidArgumentError(f"worker {worker!r} is there already", worker=worker)
+                raise InvalidArgumentError(f"worker {worker!r} was added before", worker=worker)
             self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
             self._page_size_of[worker] = page_size
             self._arrange()
 
     def set_page_size(self, worker: str, page_size: int) -> None:
-        """The page size of a worker's cache, where it is learnt later."""
+        """The page size of a worker's cache, where it becomes known later."""
         at_least(1, page_size=page_size)
         with self._lock:
             self._mirror(worker)
@@ -110,7 +113,7 @@ class PrefixIndex:
     def _mirror(self, worker: str) -> Mirror:
         if worker not in self._mirrors:
             raise InvalidArgumentError(
-                f"worker {worker!r} is unknown; there are {', '.join(self._mirrors) or 'none'}",
+                f"worker {worker!r} is unknown; known are {', '.join(self._mirrors) or 'none'}",
                 worker=worker,
             )
         return self._mirrors[worker]
@@ -123,15 +126,15 @@ class PrefixIndex:
         self._page_sizes = sizes if (sizes > 1).any() else None
         self.version += 1
 
-    # ---- what workers tell ----
+    # ---- what workers report ----
 
     def apply(self, worker: str, update: Update) -> int:
         """Follow a worker's watch by one update. Cost: O(what changed).
 
-        Returns how many tokens the worker computed by then, as it tells: what became cached, and is
-        no part of a snapshot.
-        What makes no sense is counted and changes nothing of others; the worker is then "behind"
-        until a snapshot has come (see `position`).
+        Returns how many tokens the worker computed: those that became cached and are not part of a
+        snapshot.
+        What cannot be true is counted and changes nothing of other workers; the worker is then
+        "behind" until a snapshot has come (see `position`).
         """
         with self._lock:
             mirror = self._mirror(worker)
@@ -141,13 +144,13 @@ class PrefixIndex:
                 self._arrange()
             return mirror.num_computed - computed
 
-    def position(self, worker: str) -> Position | None:
+    def position(self, worker: str) -> MirrorPosition | None:
         """The epoch and revision after which its watch may resume; None: it takes a snapshot."""
         with self._lock:
             return self._mirror(worker).position
 
     def note_revision(self, worker: str, epoch: int, revision: int) -> None:
-        """The worker answered someone with this epoch and revision: how far its watch lags."""
+        """The worker answered a call with this epoch and revision: how far its watch lags."""
         with self._lock:
             mirror = self._mirror(worker)
             before = mirror.lag, mirror.state
@@ -165,10 +168,10 @@ class PrefixIndex:
     def lengths(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> tuple[tuple[str, ...], Int32Array]:
-        """The workers, and how many leading tokens of the prompt each holds, in whole pages of its.
+        """The n workers and, (n,) int32, how many leading tokens each holds, in whole pages.
 
-        What stands for content (images, audio) is not compared between workers: a match ends where
-        the first span of `content` begins.
+        Content (images, audio) is not compared between workers: a match ends where the first span
+        of `content` begins.
         Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that hold any of it).
         Raises InvalidTokensError, InvalidNamespaceError, InvalidContentError.
         """
@@ -213,19 +216,19 @@ class PrefixIndex:
             epoch=mirror.epoch,
             revision=mirror.revision,
             lag=mirror.lag,
-            silent_s=now - mirror.heard_at,
+            silent_s=now - mirror.updated_at,
             num_tokens=self._holdings.num_tokens(mirror.holder),
             num_unknown=mirror.num_unknown,
             num_late=mirror.num_late,
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.cache.events.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks."""
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]
         return {
-            row.run: Run(row.parent_run, row.parent_offset, row.codes, name)
+            row.run: StoredRun(row.parent_run, row.parent_offset, row.codes, name)
             for row, name in zip(rows, names, strict=True)
         }
 

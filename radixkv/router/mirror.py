@@ -1,4 +1,4 @@
-"""The picture of one worker's cache, kept up by what its watch tells."""
+"""What one worker's cache holds, kept up to date from its watch."""
 
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -9,36 +9,36 @@ from radixkv.router.holdings import Holdings
 from radixkv.router.spaces import Spaces
 from radixkv.tree import Stored, Trimmed
 
-State: TypeAlias = Literal["waiting", "current", "behind", "rebuilding"]
-Position: TypeAlias = tuple[int, int]
+MirrorState: TypeAlias = Literal["waiting", "current", "behind", "rebuilding"]
+MirrorPosition: TypeAlias = tuple[int, int]
 
 # Epochs that a worker has left, whose late updates are known as such.
 _EPOCHS_KEPT = 16
 
 
 class Mirror:
-    """What one worker holds, and how far that can be trusted.
+    """What one worker holds, and how current that is.
 
-    state: "waiting" for its first word; "current"; "behind": something was missed or made no sense,
-    a snapshot is needed; "rebuilding" while one is coming. Until it has come whole, what was known
-    of the same epoch still answers; of another epoch nothing does.
+    state: "waiting" for its first update; "current"; "behind": an update was missed or cannot be
+    true, a snapshot is needed; "rebuilding" while one is coming. Until it has come whole, what was
+    known of the same epoch is still used; of another epoch nothing is.
     num_unknown: changes that could not be true of what was known. num_late: updates of an epoch
-    that the worker has left. num_computed: tokens that it told of as they became cached.
+    that the worker has left. num_computed: tokens that it reported as they became cached.
     """
 
     def __init__(self, holdings: Holdings, spaces: Spaces, clock: Callable[[], float]) -> None:
         self._holdings, self._spaces, self._clock = holdings, spaces, clock
         self.holder = holdings.add_holder()
-        self.state: State = "waiting"
+        self.state: MirrorState = "waiting"
         self.epoch = self.revision = 0
-        self.heard_at = clock()
+        self.updated_at = clock()
         self.num_unknown = self.num_late = self.num_computed = 0
         self._coming: int | None = None  # the holder of a snapshot under way
         self._left: deque[int] = deque(maxlen=_EPOCHS_KEPT)
         self._known_revision = 0
 
     @property
-    def position(self) -> Position | None:
+    def position(self) -> MirrorPosition | None:
         """The epoch and revision after which a watch may resume; None: take a snapshot."""
         return (self.epoch, self.revision) if self.state == "current" else None
 
@@ -48,7 +48,7 @@ class Mirror:
         return max(self._known_revision - self.revision, 0)
 
     def note(self, epoch: int, revision: int) -> None:
-        """The worker said, elsewhere than in its watch, that it is there."""
+        """The worker answered a call outside its watch with this epoch and revision."""
         if self.state == "waiting":
             return
         if epoch == self.epoch:
@@ -57,12 +57,12 @@ class Mirror:
             self.lose()
 
     def lose(self) -> None:
-        """Something was missed: trust nothing further until a snapshot has come."""
+        """An update was missed: follow nothing further until a snapshot has come."""
         self._drop_coming()
         self.state = "behind"
 
     def forget(self) -> None:
-        """Give the holders back; the mirror is of no use any more."""
+        """Give the holders back; the mirror is not used again."""
         self._drop_coming()
         self._holdings.remove_holder(self.holder)
 
@@ -71,7 +71,7 @@ class Mirror:
         if update.epoch in self._left:
             self.num_late += 1
             return
-        self.heard_at = self._clock()
+        self.updated_at = self._clock()
         if update.is_start:
             self._begin_snapshot(update.epoch)
         if self._coming is not None:
@@ -134,7 +134,7 @@ class Mirror:
         self.epoch, self.revision, self._known_revision = epoch, 0, 0
 
     def _change(self, holder: int, events: Iterable[Event]) -> bool:
-        """Whether all events made sense; those that do are applied, whatever is between them."""
+        """Whether all events could be true; those that can are applied, the others are left out."""
         before = self.num_unknown
         for event in events:
             change = event.change
@@ -147,7 +147,7 @@ class Mirror:
                     change.codes,
                     self._spaces.root(change.namespace),
                 )
-                if holder == self.holder:  # what a snapshot tells was computed before
+                if holder == self.holder:  # what a snapshot reports was computed before
                     self.num_computed += len(change.codes)
             elif isinstance(change, Trimmed):
                 done = self._holdings.trim(holder, change.run, change.keep)
@@ -159,8 +159,8 @@ class Mirror:
 
 
 def _begins_epoch(update: Update) -> bool:
-    """Whether nothing came before the update in its epoch: a reset tells so, a process's first
-    revision is 1."""
+    """Whether nothing came before the update in its epoch: it begins with a reset, or with a
+    process's first revision, 1."""
     if not update.events:
         return update.revision == 0
     first = update.events[0]

@@ -1,7 +1,7 @@
 """The fast core, in C++: see `kernels/router/`."""
 
 from radixkv.kernels._router import Holdings as _Holdings
-from radixkv.router.holdings import HeldRun
+from radixkv.router.holdings import RunInfo
 
 
 class NativeHoldings(_Holdings):
@@ -9,5 +9,5 @@ class NativeHoldings(_Holdings):
 
     core = "native"
 
-    def runs(self, holder: int) -> list[HeldRun]:
-        return [HeldRun(*row) for row in _Holdings.runs(self, holder)]
+    def runs(self, holder: int) -> list[RunInfo]:
+        return [RunInfo(*row) for row in _Holdings.runs(self, holder)]

@@ -1,14 +1,15 @@
-"""The readable core, and what runs where no compiler is."""
+"""`Holdings` in Python: the readable core, which also runs where there is no compiler."""
 
 from itertools import count
 
 import numpy as np
 
-from radixkv.router.arrays import IntArray
-from radixkv.router.holdings import HeldRun
+from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
+from radixkv.router.holdings import RunInfo
+from radixkv.router.pick_input import IntArray
 from radixkv.router.python_nodes import (
-    Node,
-    Run,
+    HeldNode,
+    HeldRun,
     as_codes,
     below,
     climb,
@@ -20,7 +21,6 @@ from radixkv.router.python_nodes import (
     note,
 )
 from radixkv.tree import TokenIds, as_token_ids
-from radixkv.tree.tokens import EMPTY, INT32_MAX, Int32Array
 
 
 class PythonHoldings:
@@ -29,8 +29,8 @@ class PythonHoldings:
     core = "python"
 
     def __init__(self) -> None:
-        self._roots: dict[int, Node] = {}
-        self._runs: dict[int, dict[int, Run]] = {}
+        self._roots: dict[int, HeldNode] = {}
+        self._runs: dict[int, dict[int, HeldRun]] = {}
         self._sizes: dict[int, int] = {}
         self._total_size = self._num_nodes = 0
         self._next_content = -1
@@ -39,7 +39,7 @@ class PythonHoldings:
 
     def add_holder(self) -> int:
         holder = next(number for number in count() if number not in self._runs)
-        self._runs[holder], self._sizes[holder] = {0: Run(holder, 0, None, 0)}, 0
+        self._runs[holder], self._sizes[holder] = {0: HeldRun(holder, 0, None, 0)}, 0
         return holder
 
     def remove_holder(self, holder: int) -> None:
@@ -48,7 +48,7 @@ class PythonHoldings:
 
     def add_root(self) -> int:
         root = next(number for number in count(1) if number not in self._roots)
-        self._roots[root] = Node(None, 0, EMPTY)
+        self._roots[root] = HeldNode(None, 0, EMPTY)
         return root
 
     def remove_root(self, root: int) -> None:
@@ -76,7 +76,7 @@ class PythonHoldings:
             return False
         if parent_run and not 0 < parent_offset <= above.length:
             return False
-        new = Run(holder, run, above, parent_offset if parent_run else 0)
+        new = HeldRun(holder, run, above, parent_offset if parent_run else 0)
         new.length = len(own)
         node = self._roots[root] if not parent_run else climb(above, parent_offset)
         new.start = above.start + parent_offset if parent_run else 0
@@ -88,10 +88,10 @@ class PythonHoldings:
         self._sizes[holder] += new.length
         return True
 
-    def _hide_content(self, run: Run, codes: Int32Array) -> Int32Array:
+    def _hide_content(self, run: HeldRun, codes: Int32Array) -> Int32Array:
         """The codes, the first of them that names content under a number that no other run has.
 
-        Who else uses its number means something else; below it nothing is shared either.
+        Another run that uses its number means other content; nothing below it is shared either.
         """
         assert run.parent is not None
         if run.parent.private_from < run.offset:
@@ -103,7 +103,7 @@ class PythonHoldings:
             self._next_content = self._next_content - 1 if self._next_content > -INT32_MAX else -1
         return codes
 
-    def _hang(self, node: Node, run: Run, codes: Int32Array) -> None:
+    def _hang(self, node: HeldNode, run: HeldRun, codes: Int32Array) -> None:
         """Walk down from the run's start, hold what is there, and add the rest."""
         at, depth = 0, run.start
         while at < len(codes):
@@ -121,7 +121,7 @@ class PythonHoldings:
         node.add_last(run)
         self._merge_above(run)
 
-    def _grow(self, node: Node, holder: int, codes: Int32Array) -> Node:
+    def _grow(self, node: HeldNode, holder: int, codes: Int32Array) -> HeldNode:
         """The node that has `codes` behind `node`, which has no child that begins so."""
         if node.parent is None or node.children or node.full != 1 << holder:
             return self._add_leaf(node, codes)
@@ -130,17 +130,17 @@ class PythonHoldings:
         self._total_size += len(codes)
         return node
 
-    def _add_leaf(self, parent: Node, codes: Int32Array) -> Node:
-        leaf = Node(parent, parent.end, codes.copy())
+    def _add_leaf(self, parent: HeldNode, codes: Int32Array) -> HeldNode:
+        leaf = HeldNode(parent, parent.end, codes.copy())
         parent.children[int(codes[0])] = leaf
         self._num_nodes += 1
         self._total_size += len(codes)
         return leaf
 
-    def _split(self, node: Node, at: int) -> Node:
+    def _split(self, node: HeldNode, at: int) -> HeldNode:
         """A head of its own for the first `at` tokens; `node` keeps the rest and its identity."""
         assert node.parent is not None
-        head = Node(node.parent, node.start, node.codes[:at].copy())
+        head = HeldNode(node.parent, node.start, node.codes[:at].copy())
         node.parent.children[int(head.codes[0])] = head
         head.full = node.full
         for holder, run in node.partial.items():
@@ -164,7 +164,7 @@ class PythonHoldings:
             self._cut(own, keep)
         return True
 
-    def _cut(self, run: Run, keep: int) -> None:
+    def _cut(self, run: HeldRun, keep: int) -> None:
         node, above, goal = run.node, run.parent, run.start + keep
         assert node is not None
         assert above is not None
@@ -186,8 +186,8 @@ class PythonHoldings:
                 node.add_last(run)
             self._merge(node)
 
-    def _give_up(self, node: Node, holder: int) -> Node:
-        """`holder` holds nothing of `node` any more; the node above it."""
+    def _give_up(self, node: HeldNode, holder: int) -> HeldNode:
+        """`holder` holds nothing of `node` from now on; returns the node above it."""
         parent = node.parent
         assert parent is not None
         node.full &= ~(1 << holder)
@@ -199,8 +199,8 @@ class PythonHoldings:
             self._total_size -= len(node.codes)
         return parent
 
-    def _settle(self, node: Node) -> None:
-        """After someone gave up some of `node`: drop what nobody holds, join what became alike."""
+    def _settle(self, node: HeldNode) -> None:
+        """After a holder gave up a part of `node`: drop what none holds, join what became alike."""
         if node.full:
             self._merge(node)
             return
@@ -212,7 +212,7 @@ class PythonHoldings:
         if node.parent is not None:
             self._merge(node.parent)
 
-    def _merge_above(self, run: Run) -> None:
+    def _merge_above(self, run: HeldRun) -> None:
         """After `run` was hung: join the nodes that it passed with those above, where it can be."""
         node = run.node
         while node is not None and node.parent is not None and node.end >= run.start:
@@ -221,7 +221,7 @@ class PythonHoldings:
             if node.parent is above:
                 node = above
 
-    def _merge(self, node: Node) -> None:
+    def _merge(self, node: HeldNode) -> None:
         """Join a node with its only child where the same holders hold both whole."""
         if node.parent is None or len(node.children) != 1:
             return
@@ -255,14 +255,14 @@ class PythonHoldings:
             node = node.parent
         return out if holders is None else out[holders]
 
-    def runs(self, holder: int) -> list[HeldRun]:
+    def runs(self, holder: int) -> list[RunInfo]:
         return [self._held(run) for run in descend(self._runs[holder][0])]
 
-    def _held(self, run: Run) -> HeldRun:
+    def _held(self, run: HeldRun) -> RunInfo:
         assert run.parent is not None
         codes, above = held_codes(run)
         root = next(number for number, top in self._roots.items() if top is above)
-        return HeldRun(run.number, run.parent.number, run.offset, codes, root)
+        return RunInfo(run.number, run.parent.number, run.offset, codes, root)
 
     def num_tokens(self, holder: int) -> int:
         return self._sizes[holder]

@@ -1,35 +1,35 @@
-"""What the readable core is made of: nodes that holders share, and the runs of each."""
+"""Parts of the Python core: nodes that holders share, and the runs of each holder."""
 
 from collections.abc import Iterator
 
 import numpy as np
 
-from radixkv.tree.tokens import INT32_MAX, Int32Array
+from radixkv.arrays import INT32_MAX, Int32Array
 
 
-class Node:
+class HeldNode:
     """Tokens that some holders hold, `start` tokens below the root.
 
     full: bits of the holders that hold all of it, and so all above it. partial: of those that hold
     a beginning, the run that ends where that ends. ends: all other runs that end inside or at the
     end.
-    A child is never empty, and somebody holds its last token.
+    A child is never empty, and a holder holds its last token.
     """
 
     __slots__ = ("children", "codes", "ends", "full", "parent", "partial", "start")
 
-    def __init__(self, parent: "Node | None", start: int, codes: Int32Array) -> None:
+    def __init__(self, parent: "HeldNode | None", start: int, codes: Int32Array) -> None:
         self.parent, self.start, self.codes = parent, start, codes
         self.full = 0
-        self.partial: dict[int, Run] = {}
-        self.ends: set[Run] = set()
-        self.children: dict[int, Node] = {}
+        self.partial: dict[int, HeldRun] = {}
+        self.ends: set[HeldRun] = set()
+        self.children: dict[int, HeldNode] = {}
 
     @property
     def end(self) -> int:
         return self.start + len(self.codes)
 
-    def add_last(self, run: "Run") -> None:
+    def add_last(self, run: "HeldRun") -> None:
         """`run` is the last of its holder here: what that holds ends where the run ends."""
         run.node = self
         if run.end == self.end:
@@ -39,8 +39,8 @@ class Node:
             self.full &= ~(1 << run.holder)
             self.partial[run.holder] = run
 
-    def remove_end(self, run: "Run") -> None:
-        """`run` ends here no more; who holds what is the caller's to say."""
+    def remove_end(self, run: "HeldRun") -> None:
+        """`run` no longer ends here; the caller says which holders hold what."""
         if self.partial.get(run.holder) is run:
             del self.partial[run.holder]
         else:
@@ -52,7 +52,7 @@ class Node:
         if holder in self.partial:
             self.ends.add(self.partial.pop(holder))
 
-    def take_ends(self, other: "Node") -> None:
+    def take_ends(self, other: "HeldNode") -> None:
         """The ends in `other` up to the end of this one become this one's."""
         for run in [run for run in other.ends if run.end <= self.end]:
             other.ends.remove(run)
@@ -63,7 +63,7 @@ class Node:
             self.add_last(run)
 
 
-class Run:
+class HeldRun:
     """A run of one holder; its end is known by the node that holds its last token.
 
     Number 0 stands for a holder's roots: what starts there has it as its parent.
@@ -72,11 +72,11 @@ class Run:
     __slots__ = ("children", "content", "holder", "length", "node", "number", "offset", "parent",
                  "private_from", "start")  # fmt: skip
 
-    def __init__(self, holder: int, number: int, parent: "Run | None", offset: int) -> None:
+    def __init__(self, holder: int, number: int, parent: "HeldRun | None", offset: int) -> None:
         self.holder, self.number, self.parent, self.offset = holder, number, parent, offset
         self.start = self.length = 0
-        self.node: Node | None = None
-        self.children: dict[int, Run] = {}
+        self.node: HeldNode | None = None
+        self.children: dict[int, HeldRun] = {}
         self.private_from = INT32_MAX  # what follows is its holder's alone: it names content
         self.content = 0  # the code there, which the tree has under another number
 
@@ -97,7 +97,7 @@ def common(one: Int32Array, other: Int32Array) -> int:
     return int(np.argmax(differ)) if differ.any() else n
 
 
-def climb(run: Run, offset: int) -> Node:
+def climb(run: HeldRun, offset: int) -> HeldNode:
     """The node that holds the run's token number `offset`, from 1."""
     node, depth = run.node, run.start + offset
     assert node is not None
@@ -107,7 +107,7 @@ def climb(run: Run, offset: int) -> Node:
     return node
 
 
-def holds_next(node: Node, run: Run, codes: Int32Array) -> bool:
+def holds_next(node: HeldNode, run: HeldRun, codes: Int32Array) -> bool:
     """Whether the holder has the run's first token there already."""
     if run.start == node.end:
         child = node.children.get(int(codes[0]))
@@ -117,14 +117,14 @@ def holds_next(node: Node, run: Run, codes: Int32Array) -> bool:
     )
 
 
-def _holds(node: Node, holder: int, depth: int) -> bool:
+def _holds(node: HeldNode, holder: int, depth: int) -> bool:
     if node.full >> holder & 1:
         return True
     return holder in node.partial and node.partial[holder].end >= depth
 
 
-def note(out: Int32Array, node: Node, matched: int, seen: int) -> int:
-    """Write how far those reach who hold any of `node` and were not seen below it."""
+def note(out: Int32Array, node: HeldNode, matched: int, seen: int) -> int:
+    """Write how far each holder of any of `node` reaches that was not seen below it."""
     for holder in _bits(node.full & ~seen):
         out[holder] = min(node.end, matched)
     for holder, run in node.partial.items():
@@ -140,7 +140,7 @@ def _bits(bits: int) -> Iterator[int]:
         bits ^= lowest
 
 
-def descend(top: Run) -> Iterator[Run]:
+def descend(top: HeldRun) -> Iterator[HeldRun]:
     """All runs below `top`, parents first."""
     waiting = list(top.children.values())
     while waiting:
@@ -149,7 +149,7 @@ def descend(top: Run) -> Iterator[Run]:
         waiting += run.children.values()
 
 
-def below(root: Node) -> Iterator[Node]:
+def below(root: HeldNode) -> Iterator[HeldNode]:
     """All nodes below `root`, parents first."""
     waiting = list(root.children.values())
     while waiting:
@@ -158,19 +158,19 @@ def below(root: Node) -> Iterator[Node]:
         waiting += node.children.values()
 
 
-def faults(node: Node) -> Iterator[str]:
+def faults(node: HeldNode) -> Iterator[str]:
     """A line for each invariant that the node breaks."""
     assert node.parent is not None
     where = f"the node at {node.start} to {node.end}"
     if not len(node.codes) or node.start != node.parent.end:
         yield f"{where} hangs below {node.parent.end}"
     if not node.full:
-        yield f"nobody holds the last token of {where}"
+        yield f"no holder holds the last token of {where}"
     if len(node.children) == 1 and next(iter(node.children.values())).full == node.full:
         yield f"{where} and its only child are held alike, and apart"
     held = node.full | sum(1 << holder for holder in node.partial)
     if node.parent.parent is not None and held & ~node.parent.full:
-        yield f"someone holds {where} and not what is above it"
+        yield f"a holder holds {where} and not what is above it"
     for holder, run in node.partial.items():
         if node.full >> holder & 1 or not node.start < run.end < node.end or run.holder != holder:
             yield f"run {run.number} of {holder} does not end inside {where}"
@@ -179,8 +179,8 @@ def faults(node: Node) -> Iterator[str]:
             yield f"run {run.number} of {run.holder} does not end in {where}"
 
 
-def held_codes(run: Run) -> tuple[Int32Array, Node]:
-    """A run's codes as its holder told them, and the root above them."""
+def held_codes(run: HeldRun) -> tuple[Int32Array, HeldNode]:
+    """A run's codes as its holder reported them, and the root above them."""
     node, parts, end = run.node, [], run.end
     assert node is not None
     while end > run.start:

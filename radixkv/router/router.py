@@ -1,5 +1,6 @@
-"""Router: an index of who holds what, a policy over it, and the load of each worker."""
+"""Router: an index of what each worker holds, a policy over it, and the load of each worker."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -8,19 +9,25 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
 from radixkv.errors import InvalidTokensError, NoWorkersError
+from radixkv.router.cache_miss_sampling import (
+    BYTES,
+    SAMPLE_EVERY,
+    CacheMissSampler,
+    beginning_of,
+)
 from radixkv.router.feeding import Feeder, Source, WorkerClient, watch_of
 from radixkv.router.index import PrefixIndex, WorkerView
-from radixkv.router.loads import Loads, check_load
-from radixkv.router.parity import BYTES, SAMPLE_EVERY, Parity, beginning_of
-from radixkv.router.policies import Policy, new_policy
+from radixkv.router.loads import WorkerLoads, check_load
+from radixkv.router.pick_input import PickInput
+from radixkv.router.policies import new_policy
+from radixkv.router.policies.policy import RoutingPolicy
 from radixkv.router.probing import Prober
-from radixkv.router.question import Question
-from radixkv.router.trust import Trust
+from radixkv.router.staleness import StalenessWeights
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 
 
 class Pick(NamedTuple):
@@ -28,7 +35,7 @@ class Pick(NamedTuple):
 
     matched_length: tokens that the worker holds. best_length: the longest match of any that could
     be picked. reason: for a person. to_compute: tokens that the worker does not hold.
-    beginning: of the prompt, where the router looks again.
+    beginning: of the prompt, where the router looks again. owner: who picked, see `Router.pick`.
     """
 
     worker: str
@@ -39,41 +46,42 @@ class Pick(NamedTuple):
     to_compute: int
     namespace: Namespace
     beginning: Int32Array | None
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerStatus:
     """A worker as the router sees it.
 
-    load: of what was picked for it and has not ended. work: tokens that it computed of late, or is
-    to compute; see `Router`. trust: what its matches count, 0 to 1.
-    is_here: whether it is known to live. last_error: of its watch, or of asking it, until its next
-    word.
+    load: of its picks that have not ended. recent_load: tokens that it computed recently, or is to
+    compute; see `Router`. staleness_weight: what its matches count, 0 to 1.
+    is_here: whether it is known to live. last_error: of its watch or of a probe, until it answers
+    again.
     """
 
     view: WorkerView
     address: str
     load: float
-    work: float
-    trust: float
+    recent_load: float
+    staleness_weight: float
     is_here: bool
     last_error: str | None
 
 
 class Router:
-    """Says which worker a prompt goes to, in microseconds, without asking any. Thread-safe.
+    """Chooses the worker of each prompt, in microseconds, without a call to any. Thread-safe.
 
-    policy: a name of `POLICIES`, or a `Policy`.
+    policy: a name in `POLICIES`, or a `RoutingPolicy`. core: see `new_holdings`.
     silent_after_s: what a worker holds counts half as much for each such time that it is silent
-    beyond the first. gone_after_s: one silent for longer, or whose watch cannot be had, is picked
-    only where all are.
-    load_window_s: a pick that nobody has finished by then counts as finished.
-    work_half_life_s: tokens that a worker has computed count half as much as work of late after
-    each such time.
-    probe_every_s: so often each worker that has a client is asked where it is, which shows how far
-    its watch lags.
-    parity: of finished picks (a sample), how many workers have cached the prompt's beginning. Where
-    many have not, what is asked about is not what the engines make of the same text.
+    beyond the first. gone_after_s: a worker that is silent for longer, or whose watch fails, is
+    picked only where all are.
+    load_window_s: a pick that is not finished by then counts as finished.
+    recent_half_life_s: tokens that a worker has computed count half as much in its recent load
+    after each such time.
+    probe_every_s: how often each worker that has a client is probed, which shows how far its watch
+    lags.
+    cache_misses: of finished picks (a sample), how many workers did not cache the prompt's
+    beginning. Where many did not, the router is asked about other tokens than the engines see.
 
     >>> from radixkv import PrefixCache
     >>> router, cache = Router(), PrefixCache(16)
@@ -89,26 +97,26 @@ class Router:
 
     def __init__(
         self,
-        policy: str | Policy = "cache-aware",
+        policy: str | RoutingPolicy = "cache-aware",
         *,
         core: str | None = None,
         silent_after_s: float = 20.0,
         gone_after_s: float = 60.0,
         load_window_s: float = 60.0,
-        work_half_life_s: float = 180.0,
+        recent_half_life_s: float = 180.0,
         probe_every_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.index = PrefixIndex(core, clock=clock)
         self.policy = new_policy(policy) if isinstance(policy, str) else policy
         self._clock = clock
-        self._loads: Loads[Pick] = Loads(load_window_s, work_half_life_s, clock())
-        self._trust = Trust(self.index, silent_after_s, gone_after_s)
+        self._loads: WorkerLoads[Pick] = WorkerLoads(load_window_s, recent_half_life_s, clock())
+        self._staleness = StalenessWeights(self.index, silent_after_s, gone_after_s)
         self._feeders: dict[str, Feeder] = {}
         self._addresses: dict[str, str] = {}
-        self._ids = count(1)
+        self._picks = count()
         self.lock = threading.RLock()
-        self.parity = Parity(self.index)
+        self.cache_misses = CacheMissSampler(self.index)
         self._prober = Prober(self.index, probe_every_s)
 
     # ---- workers ----
@@ -124,7 +132,7 @@ class Router:
         """A worker that prompts may go to from now on.
 
         source: begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
-        Raises InvalidArgumentError for one that is there.
+        Raises InvalidArgumentError for a worker that was added before.
         """
         with self.lock:
             self.index.add_worker(worker, page_size=page_size)
@@ -141,7 +149,7 @@ class Router:
             self._prober.add(worker, client, self._feeders[worker])
 
     def remove_worker(self, worker: str) -> None:
-        """No prompt goes there any more; its watch ends. InvalidArgumentError if unknown."""
+        """No prompt goes there from now on; its watch ends. InvalidArgumentError if unknown."""
         self._prober.remove(worker)
         with self.lock:
             feeder = self._feeders.pop(worker, None)
@@ -158,7 +166,7 @@ class Router:
         if computed:
             with self.lock:
                 self._loads.advance(self._clock())
-                self._loads.computed(worker, computed)
+                self._loads.add_computed(worker, computed)
 
     def workers(self) -> list[WorkerStatus]:
         """All workers, by name."""
@@ -169,14 +177,14 @@ class Router:
     def _status(self, worker: str) -> WorkerStatus:
         feeder = self._feeders.get(worker)
         view = self.index.view(worker)
-        load, work = self._loads.of(worker)
+        load, recent_load = self._loads.of(worker)
         return WorkerStatus(
             view=view,
             address=self._addresses[worker],
             load=load,
-            work=work,
-            trust=self._trust.weight(view),
-            is_here=self._trust.is_here(view, feeder),
+            recent_load=recent_load,
+            staleness_weight=self._staleness.weight(view),
+            is_here=self._staleness.is_here(view, feeder),
             last_error=feeder.last_error if feeder else None,
         )
 
@@ -204,47 +212,50 @@ class Router:
         content: Content = (),
         key: str | bytes | None = None,
         loads: Mapping[str, float] | None = None,
-        cost: float = 1.0,
+        load_weight: float = 1.0,
+        owner: str = "",
     ) -> Pick:
         """The worker that a prompt goes to; it counts as its load until `finish`.
 
         key: what belongs together (a session, a tenant), for policies that go by it; None: the
         prompt's first 64 tokens.
         loads: present loads of the workers that may be picked, in one unit, instead of those
-        counted here. cost: what this prompt adds to the load counted here.
+        counted here. load_weight: what this prompt adds to the load counted here.
+        owner: whose pick it is; `finish_by_id` of another does not end it.
         Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
         """
-        if cost != 1.0:
-            check_load(cost, "cost")
+        if load_weight != 1.0:
+            check_load(load_weight, "load_weight")
         with self.lock:
             now = self._clock()
             if now >= self._loads.due_at:
                 self._loads.advance(now)
-            self._trust.refresh(now, self._feeders)
+            self._staleness.refresh(now, self._feeders)
             names, lengths = self.index.lengths(token_ids, namespace, content=content)
-            own, weights = self._loads, self._trust.weights
+            own, weights = self._loads, self._staleness.weights
             weighed = lengths if weights is None else lengths * weights
             size, key_of = _size(token_ids), partial(_key, key, token_ids)
-            asked = Question(names, weighed, own.loads, own.work, own.turns, size, key_of)
-            if loads is not None or self._trust.allowed is not None:
+            asked = PickInput(
+                names, weighed, own.loads, own.recent_loads, own.last_picked, size, key_of
+            )
+            if loads is not None or self._staleness.allowed is not None:
                 asked, lengths = self._narrowed(asked, lengths, loads)
             if not asked.workers:
                 raise NoWorkersError("there is no worker to pick", workers=len(names))
             at, reason = self.policy.choose(asked)
             matched, longest = lengths.item(at), lengths.item(lengths.argmax())
-            number = next(self._ids)
-            is_sample = number % SAMPLE_EVERY == 1 and not content
+            is_sample = next(self._picks) % SAMPLE_EVERY == 0 and not content
             beginning = beginning_of(token_ids) if is_sample else None
-            pick = Pick(asked.workers[at], matched, longest, reason, number, size - matched,
-                        namespace, beginning)  # fmt: skip
-            own.add(pick, cost, now)
+            pick = Pick(asked.workers[at], matched, longest, reason, secrets.randbits(62) + 1,
+                        size - matched, namespace, beginning, owner)  # fmt: skip
+            own.add(pick, load_weight, now)
             return pick
 
     def _narrowed(
-        self, asked: Question, lengths: Int32Array, loads: Mapping[str, float] | None
-    ) -> tuple[Question, Int32Array]:
-        """The question and lengths of the workers that `loads` names, or that are known to live."""
-        among, present = self._trust.allowed, asked.loads
+        self, asked: PickInput, lengths: Int32Array, loads: Mapping[str, float] | None
+    ) -> tuple[PickInput, Int32Array]:
+        """The input and lengths of the workers that `loads` names, or that are known to live."""
+        among, present = self._staleness.allowed, asked.loads
         if loads is not None:
             among, present = self._loads.given(loads)
         assert among is not None
@@ -252,8 +263,8 @@ class Router:
             workers=tuple(asked.workers[at] for at in among),
             lengths=asked.lengths[among],
             loads=present[among],
-            work=asked.work[among],
-            turns=asked.turns[among],
+            recent_loads=asked.recent_loads[among],
+            last_picked=asked.last_picked[among],
         )
         return asked, lengths[among]
 
@@ -261,14 +272,20 @@ class Router:
         """The request has ended, well or not. Idempotent."""
         with self.lock:
             if self._loads.remove(pick):
-                self.parity.check(pick.worker, pick.namespace, pick.beginning)
+                self.cache_misses.check(pick.worker, pick.namespace, pick.beginning)
 
-    def finish_by_id(self, pick_id: int) -> None:
-        """`finish`, where only `Pick.id` is known."""
+    def finish_by_id(self, pick_id: int, owner: str = "") -> None:
+        """`finish`, where only `Pick.id` is known; nothing for a pick of another owner."""
         with self.lock:
             pick = self._loads.open_pick(pick_id)
-            if pick is not None:
+            if pick is not None and pick.owner == owner:
                 self.finish(pick)
+
+    def num_open(self, owner: str) -> int:
+        """Picks of `owner` that have not ended."""
+        with self.lock:
+            self._loads.advance(self._clock())
+            return self._loads.num_open_of[owner]
 
 
 def _size(token_ids: Any) -> int:

@@ -1,23 +1,23 @@
-"""RouterService over gRPC: a `Router` that is asked from elsewhere, in any language."""
+"""RouterService over gRPC: a `Router` for callers in any process and language."""
 
 from typing import Any, Unpack
 
 from radixkv.router.handlers import RouterHandlers
 from radixkv.router.router import Router
-from radixkv.rpc import rpcs
-from radixkv.rpc.front import Front
+from radixkv.rpc import method_table
+from radixkv.rpc.dispatch import Dispatcher
 from radixkv.rpc.limits import DEFAULT_ROUTER_ADDRESS
 from radixkv.rpc.server import Server, ServerOptions
 
 
 class RouterServer(Server):
-    """Answers for `router` over gRPC. Closing the router is the caller's.
+    """Serves `router` over gRPC. The caller closes the router.
 
-    Who all tenants share (ListWorkers) is told to tokens that are bound to no salt.
-    address, and what else a server takes: see `Server`.
+    Tokens that are bound to a salt may not list the workers, which all tenants share.
+    address and options: see `Server`.
     """
 
-    services = (rpcs.ROUTER_SERVICE,)
+    services = (method_table.ROUTER_SERVICE,)
 
     def __init__(
         self,
@@ -28,12 +28,14 @@ class RouterServer(Server):
         super().__init__(address, router.lock, **options)
         self._router = router
 
-    def _handlers(self, front: Front) -> dict[rpcs.Rpc[Any, Any], Any]:
+    def _handlers(self, dispatcher: Dispatcher) -> dict[method_table.Rpc[Any, Any], Any]:
         handlers = RouterHandlers(self._router)
         return {
-            rpcs.PICK: front.unary(rpcs.PICK, handlers.pick),
-            rpcs.LOOKUP: front.unary(rpcs.LOOKUP, handlers.lookup),
-            rpcs.LIST_WORKERS: front.unary(rpcs.LIST_WORKERS, handlers.list_workers),
+            method_table.PICK: dispatcher.unary(method_table.PICK, handlers.pick),
+            method_table.LOOKUP: dispatcher.unary(method_table.LOOKUP, handlers.lookup),
+            method_table.LIST_WORKERS: dispatcher.unary(
+                method_table.LIST_WORKERS, handlers.list_workers
+            ),
         }
 
     def _gauges(self) -> dict[str, float]:
@@ -48,6 +50,6 @@ class RouterServer(Server):
 
     def _counters(self) -> dict[str, float]:
         return {
-            "router_parity_checks": self._router.parity.num_checks,
-            "router_parity_faults": self._router.parity.num_faults,
+            "router_cache_checks": self._router.cache_misses.num_checks,
+            "router_cache_misses": self._router.cache_misses.num_misses,
         }

@@ -7,10 +7,10 @@ _LEAST_KEPT = 64
 
 
 class Spaces:
-    """A root for each namespace that anyone holds something in.
+    """A root for each namespace in which a worker holds anything.
 
-    Empty ones go when there are twice as many as were in use at the last look, so a tenant's salt
-    is not kept for ever and no call pays for all of them.
+    Empty ones are removed when there are twice as many as were in use at the last removal, so a
+    tenant's salt is not kept for ever and no call pays for all of them.
     """
 
     def __init__(self, holdings: Holdings) -> None:
@@ -24,7 +24,7 @@ class Spaces:
         return len(self._roots)
 
     def find(self, namespace: Namespace) -> int | None:
-        """Its root; None where nobody holds anything."""
+        """Its root; None where no worker holds anything."""
         if namespace is DEFAULT:  # the hash of a dataclass costs more than the look-up
             return self._default
         return self._roots.get(namespace)

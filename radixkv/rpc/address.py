@@ -1,5 +1,6 @@
 """Where a server listens: loopback and unix sockets are safe, anything else must be allowed."""
 
+import errno
 import os
 import socket
 from ipaddress import ip_address
@@ -12,13 +13,13 @@ from radixkv.errors import ListenError
 def check_address(address: str, *, insecure: bool) -> None:
     """Raises ListenError for an address that is malformed, or not local without `insecure`."""
     if not address.isprintable():
-        raise _refusal(ascii(address), "it has a character that is not printable")
+        raise _refusal(ascii(address), "it must be printable")
     if address.startswith("unix:"):
         return
     host, _, port = address.rpartition(":")
     # gRPC would take a larger port modulo 2**16.
     if not host or not port.isdecimal() or int(port) > 65_535:
-        raise _refusal(address, "it takes host:port or unix:path")
+        raise _refusal(address, "it must be host:port or unix:path")
     if not insecure and not is_local(address):
         raise _refusal(
             address,
@@ -65,7 +66,9 @@ def _listen_unix(server: Any, address: str, credentials: Any) -> str:
 
 def _is_answered(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
+        # A server whose queue of connections is full would let this wait for ever.
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
 def _bind(server: Any, address: str, credentials: Any) -> int:

@@ -7,7 +7,7 @@ from google.protobuf.message import DecodeError
 
 from radixkv.errors import InvalidArgumentError
 from radixkv.rpc.auth import ANYONE, Principal
-from radixkv.rpc.rpcs import Rpc
+from radixkv.rpc.method_table import Rpc
 
 
 @dataclass(slots=True)
@@ -23,12 +23,12 @@ class Call:
     request_id: str = ""
 
     def read(self, data: bytes) -> Any:
-        """The request; raises InvalidArgumentError for what is none."""
+        """The request of `data`; raises InvalidArgumentError where it is not one."""
         try:
             request = self.rpc.request.FromString(data)
         except DecodeError:
             name = self.rpc.request.DESCRIPTOR.full_name
-            raise InvalidArgumentError(f"the message is no {name}") from None
+            raise InvalidArgumentError(f"the message must be a {name}; got other bytes") from None
         self.data = data
         self.request_id = getattr(request, "request_id", "")
         return request

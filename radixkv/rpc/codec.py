@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, InvalidTokensError
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
 from radixkv.tree import ContentSpan, Namespace, TokenIds, as_token_ids, tokens
 from radixkv.tree.content import Content, check_content, cut_content
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import types_pb2
 
 
@@ -43,10 +43,13 @@ def check_batch(size: int, field: str = "sequences") -> None:
     sizes = {"field": field, "size": size, "max_batch_sequences": MAX_BATCH_SEQUENCES}
     if size > MAX_BATCH_SEQUENCES:
         raise BatchTooLargeError(
-            f"{size} prompts; a call takes {MAX_BATCH_SEQUENCES}: split it", **sizes
+            f"{field} must be 1 to {MAX_BATCH_SEQUENCES} prompts; got {size}: split the call",
+            **sizes,
         )
     if not size:
-        raise InvalidArgumentError(f"no prompts; a call takes 1 to {MAX_BATCH_SEQUENCES}", **sizes)
+        raise InvalidArgumentError(
+            f"{field} must be 1 to {MAX_BATCH_SEQUENCES} prompts; got 0", **sizes
+        )
 
 
 def write_sequence(prompt: Prompt, name: str) -> types_pb2.TokenSequence:
@@ -76,7 +79,7 @@ def encode_sequence(prompt: Prompt, name: str, field: int) -> Encoded:
 def _some_token_ids(token_ids: TokenIds, name: str) -> Int32Array:
     out = as_token_ids(token_ids, name)
     if not out.size:
-        raise InvalidTokensError(f"{name} is empty; it takes at least one token")
+        raise InvalidTokensError(f"{name} must have at least one token; got none")
     return out
 
 
@@ -124,8 +127,8 @@ def read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
 def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
     packed, content = sequence.packed, sequence.content
     if bool(packed) == bool(sequence.ids):
-        given = "both packed and ids" if packed else "no tokens"
-        raise InvalidTokensError(f"{name} has {given}; it takes one of packed and ids")
+        given = "both" if packed else "neither"
+        raise InvalidTokensError(f"{name} must have one of packed and ids; got {given}")
     token_ids = as_token_ids(packed or np.array(sequence.ids[:], np.int64), name)
     if not content:
         return Key(token_ids, ())
@@ -135,7 +138,7 @@ def _read_sequence(sequence: types_pb2.TokenSequence, name: str) -> Key:
 
 @contextmanager
 def blame(field: str) -> Iterator[None]:
-    """Errors of arguments name the field."""
+    """Adds the field to errors of arguments."""
     try:
         yield
     except InvalidArgumentError as error:

@@ -7,6 +7,7 @@ import json
 from typing import Any, Literal, TypeAlias
 
 Options: TypeAlias = list[tuple[str, Any]]
+CallKind: TypeAlias = Literal["data", "admin", "stream"]
 
 DEFAULT_ADDRESS, DEFAULT_ROUTER_ADDRESS = "127.0.0.1:50051", "127.0.0.1:50052"
 MAX_MESSAGE_BYTES = 16 << 20
@@ -15,22 +16,31 @@ DATA_DEADLINE_S = 1.0
 ADMIN_DEADLINE_S = 10.0
 # For callers that set no deadline.
 LONGEST_CALL_S = 30.0
-# What the event loop answers itself: a quarter of a million packed tokens, a millisecond's work.
+# The largest call that runs in the event loop: a quarter of a million packed tokens, about 1 ms.
 MOST_BYTES_AT_ONCE = 1 << 20
-# Calls under way at once; more are refused. Streams cannot starve the rest.
-CONCURRENT_CALLS: dict[Literal["data", "admin", "stream"], int] = {
+# Calls under way at once, of all callers; more are refused. Streams cannot starve the rest.
+CONCURRENT_CALLS: dict[CallKind, int] = {
     "data": 256,
     "admin": 32,
     "stream": 4096,
 }
+# Before a caller is known: streams of one connection, which HTTP/2 refuses beyond it, and calls of
+# all connections that the runtime hands to Python at once.
+MAX_STREAMS_A_CONNECTION, MAX_CALLS_IN_PYTHON = 256, 8192
+# Streams that take no token: watches of health, reflection.
+MAX_OPEN_STREAMS, MAX_OPEN_STREAMS_A_CONNECTION = 1024, 16
 MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
 MAX_LEASES, MAX_PINS = 16_384, 65_536
+# Of a stream of requests, which are all small.
+LONGEST_STREAMED_REQUEST = 4096
 MAX_PINS_A_RELEASE = MAX_PICKS_A_FINISH = 4096
 LONGEST_HOLDER_BYTES = 128
-# How near its end, by the holder's own clock, a lease is no longer used; and how long after its end
-# its slots are kept from everyone. What is begun before the one is done before the other.
+# A lease is no longer used so near its end by the holder's own clock, and its slots are used by no
+# one for so long after its end. What begins before the one is done before the other.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
-# A quiet watcher that asked for it is told this often that nothing happened.
+# How long a client of a stream may leave a message unread.
+LONGEST_STALL_S = 60.0
+# How often a quiet watcher that asked for it gets a message that nothing changed.
 PROGRESS_S = 10.0
 
 _SIZES: Options = [
@@ -42,6 +52,8 @@ SERVER_OPTIONS: Options = [
     *_SIZES,
     # Two servers on one port would share its connections in silence.
     ("grpc.so_reuseport", 0),
+    # A client that opens streams and resets them at once waits for those under way to end.
+    ("grpc.max_concurrent_streams", MAX_STREAMS_A_CONNECTION),
     # A client that is frozen or cut off holds its streams no longer than this.
     ("grpc.keepalive_time_ms", 30_000),
     ("grpc.keepalive_timeout_ms", 20_000),
@@ -93,6 +105,6 @@ CLIENT_OPTIONS: Options = [
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.min_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 2_000),
-    # A cache is asked where it runs; a proxy meant for the web would only lose the call.
+    # Caches run on the local network; a proxy meant for the web would only lose the call.
     ("grpc.enable_http_proxy", 0),
 ]

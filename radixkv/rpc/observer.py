@@ -1,4 +1,4 @@
-"""What is told of calls: a structured line for each that failed, and figures for whoever counts.
+"""Logs and metrics of calls: a structured line for each that failed, and counts of all.
 
 Neither ever has a token id, a salt or a bearer token.
 """
@@ -19,8 +19,8 @@ from radixkv.rpc.tracing import Tracer
 logger = logging.getLogger(__name__)
 
 
-class Figures(Protocol):
-    """What counts calls; see `metrics.py`."""
+class CallMetrics(Protocol):
+    """Counts calls; see `metrics.py`."""
 
     def begun(self, method: str) -> None:
         """A call began."""
@@ -33,41 +33,41 @@ class Figures(Protocol):
 
 
 @dataclass(slots=True)
-class Seen:
-    """How a call ended. error: what it failed with, as it was raised."""
+class Outcome:
+    """How a call ended. error: the exception that it failed with."""
 
     status: Status
     error: Exception | None = None
 
 
 class Observer:
-    """Watches calls from their first byte to their last."""
+    """Observes calls from their first byte to their last."""
 
-    def __init__(self, figures: Figures | None = None, tracer: Tracer | None = None) -> None:
-        self._figures, self._tracer = figures, tracer
+    def __init__(self, metrics: CallMetrics | None = None, tracer: Tracer | None = None) -> None:
+        self._metrics, self._tracer = metrics, tracer
 
     def waited(self, duration_s: float) -> None:
         """A call waited for the writer."""
-        if self._figures is not None:
-            self._figures.waited(duration_s)
+        if self._metrics is not None:
+            self._metrics.waited(duration_s)
 
     @contextmanager
-    def call(self, call: Call, context: Any) -> Iterator[Seen]:
-        """Around a call; what is set in the `Seen` is told at its end."""
-        seen = Seen(Status(code=code_pb2.CANCELLED))
+    def call(self, call: Call, context: Any) -> Iterator[Outcome]:
+        """Around a call; what is set in the `Outcome` is reported at its end."""
+        outcome = Outcome(Status(code=code_pb2.CANCELLED))
         began = time.perf_counter()
-        if self._figures is not None:
-            self._figures.begun(call.rpc.path)
+        if self._metrics is not None:
+            self._metrics.begun(call.rpc.path)
         try:
-            with self._span(call, context, seen):
-                yield seen
-                if seen.error is None:
-                    seen.status.code = code_pb2.OK
+            with self._span(call, context, outcome):
+                yield outcome
+                if outcome.error is None:
+                    outcome.status.code = code_pb2.OK
         finally:
-            self._ended(call, context, seen, time.perf_counter() - began)
+            self._ended(call, context, outcome, time.perf_counter() - began)
 
     @contextmanager
-    def _span(self, call: Call, context: Any, seen: Seen) -> Iterator[None]:
+    def _span(self, call: Call, context: Any, outcome: Outcome) -> Iterator[None]:
         if self._tracer is None:
             yield
             return
@@ -75,25 +75,27 @@ class Observer:
             try:
                 yield
             finally:
-                reason = None if seen.error is None else getattr(seen.error, "reason", "INTERNAL")
-                self._tracer.ended(span, seen.status.code, reason)
+                reason = (
+                    None if outcome.error is None else getattr(outcome.error, "reason", "INTERNAL")
+                )
+                self._tracer.ended(span, outcome.status.code, reason)
 
-    def _ended(self, call: Call, context: Any, seen: Seen, duration_s: float) -> None:
-        code = code_pb2.Code.Name(seen.status.code)
-        if self._figures is not None:
-            self._figures.ended(call.rpc.path, code, duration_s)
-        if seen.error is None:
+    def _ended(self, call: Call, context: Any, outcome: Outcome, duration_s: float) -> None:
+        code = code_pb2.Code.Name(outcome.status.code)
+        if self._metrics is not None:
+            self._metrics.ended(call.rpc.path, code, duration_s)
+        if outcome.error is None:
             return
         fields = {
             "method": call.rpc.path,
             "code": code,
-            "reason": getattr(seen.error, "reason", "INTERNAL"),
+            "reason": getattr(outcome.error, "reason", "INTERNAL"),
             "caller": call.caller.name,
             "request_id": call.request_id,
             "peer": context.peer(),
             "ms": round(1000 * duration_s, 3),
         }
-        if seen.status.code == code_pb2.INTERNAL:
-            logger.error("%s failed", call.rpc.path, exc_info=seen.error, extra=fields)
+        if outcome.status.code == code_pb2.INTERNAL:
+            logger.error("%s failed", call.rpc.path, exc_info=outcome.error, extra=fields)
         else:
             logger.info("%s refused: %s", call.rpc.path, fields["reason"], extra=fields)

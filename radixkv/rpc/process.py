@@ -1,4 +1,4 @@
-"""What gRPC does to a whole process: forks, idle event loops, memory that comes and goes."""
+"""What gRPC means for a whole process: forks, idle event loops, memory that comes and goes."""
 
 import ctypes
 import logging
@@ -13,7 +13,7 @@ _MALLOC_OPTIONS = ((-1, 64 << 20), (-3, 32 << 20))
 
 
 def claim_process() -> None:
-    """Take gRPC for this process; raises ForkedProcessError if a parent of it took it before."""
+    """Take gRPC for this process; raises ForkedProcessError if a parent process took it before."""
     global _owner
     pid = os.getpid()
     if _owner is None:

@@ -34,7 +34,7 @@ class Row(NamedTuple):
 
 
 def _bad_request(error: RadixKVError, message: str) -> Any:
-    """Which field is to blame, if one is."""
+    """The field that is wrong, if the error names it."""
     if "field" not in error.details:
         return None
     violation = error_details_pb2.BadRequest.FieldViolation(
@@ -64,7 +64,7 @@ def _retry(error: RadixKVError, _: str) -> Any:
 
 
 def _debug(error: RadixKVError, _: str) -> Any:
-    """What is broken, where the error says it."""
+    """The broken invariants, where the error lists them."""
     lines = error.details.get("violations")
     return error_details_pb2.DebugInfo(stack_entries=lines) if lines else None
 
@@ -104,9 +104,9 @@ TABLE: dict[type[RadixKVError], Row] = {
     errors.CacheCorruptedError: Row(code_pb2.DATA_LOSS, _debug),
 }
 _CLASSES = {error.reason: error for error in TABLE}
-# How gRPC begins its text where it never reached the other side.
+# How gRPC begins its text where it never reached the server.
 _NEVER_THERE = re.compile("failed to connect to all addresses|DNS resolution failed")
-# What the runtime itself answers, without an ErrorInfo.
+# Errors of the gRPC runtime itself, without an ErrorInfo.
 _OF_RUNTIME: dict[grpc.StatusCode, type[ServiceError]] = {
     grpc.StatusCode.UNAVAILABLE: errors.ServiceUnavailableError,
     grpc.StatusCode.RESOURCE_EXHAUSTED: errors.ServiceUnavailableError,
@@ -118,7 +118,7 @@ _OF_RUNTIME: dict[grpc.StatusCode, type[ServiceError]] = {
 
 
 def to_status(error: Exception) -> status_pb2.Status:
-    """What a client is told of `error`."""
+    """The status with which a call fails for `error`."""
     if not isinstance(error, RadixKVError) or error.reason not in _CLASSES:
         message, info = "internal error; the server's log has it", _info("INTERNAL", {})
         return status_pb2.Status(code=code_pb2.INTERNAL, message=message, details=[_any(info)])

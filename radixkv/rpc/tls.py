@@ -13,7 +13,7 @@ from radixkv.errors import InvalidArgumentError
 
 @dataclass(frozen=True, slots=True)
 class Tls:
-    """PEM files. A server needs certificate and key; a client only to show who it is.
+    """PEM files. A server needs certificate and key; a client only to identify itself.
 
     ca: what the other side's certificate must be signed by. A server with it takes only clients
     with such a certificate; a client without it trusts what gRPC trusts.
@@ -26,14 +26,18 @@ class Tls:
     def server_credentials(self) -> grpc.ServerCredentials:
         """For `add_secure_port`. Raises InvalidArgumentError for files that cannot be read."""
         if self.certificate is None or self.key is None:
-            raise InvalidArgumentError("a server with TLS takes a certificate and its key")
+            raise InvalidArgumentError(
+                "certificate and key must be given for a server; got one of them, or neither"
+            )
         return _Reloading(self).credentials()
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
         """For a client's channel. Raises InvalidArgumentError for files that cannot be read."""
         if (self.certificate is None) != (self.key is None):
             # gRPC would end the process.
-            raise InvalidArgumentError("a client shows a certificate and its key, or neither")
+            raise InvalidArgumentError(
+                "certificate and key must be given together; got one of them"
+            )
         contents = _read(self.ca), _read(self.key), _read(self.certificate)
         self._check()
         return grpc.ssl_channel_credentials(*contents)
@@ -55,14 +59,16 @@ class Tls:
                 context.load_cert_chain(self.certificate, self.key, password="")
         except ssl.SSLError as error:
             raise InvalidArgumentError(
-                f"{self.certificate} and {self.key} are no certificate and its key, both PEM "
+                f"{self.certificate} and {self.key} must be a certificate and its key, both PEM "
                 f"without a password: {error}"
             ) from error
         try:
             if self.ca is not None:
                 context.load_verify_locations(self.ca)
         except ssl.SSLError as error:
-            raise InvalidArgumentError(f"{self.ca} has no certificates in PEM: {error}") from error
+            raise InvalidArgumentError(
+                f"{self.ca} must have certificates in PEM: {error}"
+            ) from error
 
     def stamps(self) -> tuple[int, ...]:
         """Changes when a file does."""
@@ -82,7 +88,7 @@ class _Reloading:
     def credentials(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
             self._first,
-            cast(Any, self._fetch),  # it may give None, says gRPC; its stubs do not
+            cast(Any, self._fetch),  # it may return None, which gRPC's stubs do not say
             require_client_authentication=self._tls.ca is not None,
         )
 

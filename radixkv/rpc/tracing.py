@@ -1,6 +1,6 @@
 """OpenTelemetry spans of calls, joined over the network by W3C trace context.
 
-Installed with `radixkv[tracing]`; where spans go is up to whoever sets the SDK up.
+Installed with `radixkv[tracing]`; where spans go is set up in the SDK.
 """
 
 import sys
@@ -30,7 +30,7 @@ class Tracer:
 
     @contextmanager
     def span(self, path: str, metadata: Sequence[tuple[str, Any]]) -> Iterator[Any]:
-        """Around a call, below the span that the caller names."""
+        """Around a call, below the span of the caller."""
         caller = self._propagate.extract(
             {key: value for key, value in metadata if isinstance(value, str)}
         )
@@ -51,7 +51,7 @@ class Tracer:
 
 
 def trace_context() -> tuple[tuple[str, str], ...]:
-    """Metadata that names the caller's span; none where nobody traces."""
+    """Metadata with the caller's span; empty where nothing is traced."""
     if "opentelemetry.trace" not in sys.modules:
         return ()
     carrier: dict[str, str] = {}

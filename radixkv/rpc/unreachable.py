@@ -1,4 +1,4 @@
-"""Addresses that clients call, and why nobody answered there, in words for people."""
+"""Addresses that clients call, and why no server answered there, in words for people."""
 
 import re
 
@@ -23,14 +23,13 @@ _NOBODY_LISTENS = ("Connection refused", "No such file or directory")
 
 
 def check_target(target: str) -> None:
-    """Raises InvalidArgumentError for what is no address of a server."""
+    """Raises InvalidArgumentError unless it is the address of a server."""
     found = _HOST_AND_PORT.fullmatch(target)
     is_address = found is not None and int(found[2]) <= 65_535
     is_name = target.startswith(_SCHEMES) and target.isprintable()
     if not is_name and not (is_address and target.isprintable()):
         raise InvalidArgumentError(
-            f"{target!r} is no address of a server; it takes host:port, as in 127.0.0.1:50051, "
-            "or unix:/path",
+            f"target must be host:port, as in 127.0.0.1:50051, or unix:/path; got {target!r}",
             target=target,
         )
 
@@ -41,7 +40,7 @@ def nobody_listens(message: str) -> bool:
 
 
 def why(message: str) -> str:
-    """The cause in gRPC's text of a connection that was never there; its own words if unknown."""
+    """The cause in gRPC's text of a connection that failed; gRPC's own words if unknown."""
     for text, cause in _CAUSES.items():
         if text in message:
             return cause

@@ -8,7 +8,14 @@ from radixkv.rpc.tls import Tls
 from radixkv.service.client.calls import Match, MatchReply, ServerInfo, ServerStats
 from radixkv.service.client.clients import AsyncClient, Client
 from radixkv.service.client.lease import AsyncLease, Lease
-from radixkv.service.client.lease_calls import Allocated, Insert, Inserted, LeaseInfo, LeasePage
+from radixkv.service.client.lease_calls import (
+    Allocated,
+    InsertCall,
+    InsertReply,
+    LeaseHoldings,
+    LeaseInfo,
+    LeasePage,
+)
 from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.service.server.cache_server import CacheServer
 
@@ -19,9 +26,10 @@ __all__ = [
     "AsyncWatch",
     "CacheServer",
     "Client",
-    "Insert",
-    "Inserted",
+    "InsertCall",
+    "InsertReply",
     "Lease",
+    "LeaseHoldings",
     "LeaseInfo",
     "LeasePage",
     "Match",

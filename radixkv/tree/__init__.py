@@ -1,11 +1,12 @@
 """The index: which token prefixes are cached, and in which slots.
 
-`radix_tree.py` says what every core does, `python_tree.py` is the readable one, `namespace.py`,
-`tokens.py` and `content.py` say what a key is, `policies.py` what is evicted first.
+`radix_tree.py` says what every core does. The readable one is `python_tree.py` (checks) over
+`nodes.py` (the tree itself). `namespace.py`, `tokens.py` and `content.py` say what a key is,
+`policies/` what is evicted first.
 """
 
 from radixkv.tree.content import ContentSpan
-from radixkv.tree.factory import new_tree
+from radixkv.tree.factory import new_reader, new_tree
 from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.policies import POLICIES
 from radixkv.tree.radix_tree import (
@@ -17,7 +18,9 @@ from radixkv.tree.radix_tree import (
     Stored,
     Trimmed,
 )
-from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids
+from radixkv.tree.reader import TokenIds
+from radixkv.tree.show import format_tree
+from radixkv.tree.tokens import as_slots, as_token_ids
 
 __all__ = [
     "DEFAULT",
@@ -34,5 +37,7 @@ __all__ = [
     "Trimmed",
     "as_slots",
     "as_token_ids",
+    "format_tree",
+    "new_reader",
     "new_tree",
 ]

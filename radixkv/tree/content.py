@@ -1,9 +1,8 @@
-"""What placeholder tokens stand for: an image, a sound, anything whose tokens are all alike.
+"""What placeholder tokens stand for: an image, a sound, anything whose tokens are all the same.
 
-A key is int32 codes. Text is its own code, 0 or more. A position inside a content span gets a
-negative code, interned for the pair (content id, placeholder token) exactly, so that ids are
-compared in full and two prompts share a span only if it stands for the same content from its first
-token on:
+A key is int32 codes. A text token is its own code, 0 or more. A position inside a content span gets
+a negative code, interned for the exact pair (content id, placeholder token). So ids are compared in
+full, and two prompts share a span only if it stands for the same content from its first token on:
 
     tokens   [5, IMG, IMG,  6]       content  [(1, 2, id x)]
     codes    [5,  -1,  -2,  6]       -1: first of (x, IMG)   -2: the rest of (x, IMG)
@@ -14,15 +13,17 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidContentError
-from radixkv.tree.tokens import Int32Array
 
 # What a look-up gets for content that the tree has never stored: equal to no stored code.
 UNKNOWN = -(2**31)
+# Of an id, which is compared in full, and kept for as long as the content is cached.
+LONGEST_ID_BYTES = 256
 
 
 class ContentSpan(NamedTuple):
-    """`length` tokens from `start` on stand for the content named `id`, compared in full."""
+    """`length` tokens from `start` on stand for the content `id`, which is compared in full."""
 
     start: int
     length: int
@@ -34,9 +35,9 @@ _Pair: TypeAlias = tuple[bytes, int]
 
 
 class ContentTable:
-    """Interns (content id, placeholder token) pairs; forgets a pair when no stored code uses it.
+    """Interns (content id, placeholder token) pairs; forgets a pair that no stored code uses.
 
-    Numbers are never used again, so a code that outlives its pair equals no later one.
+    Numbers are never used again, so a code that outlives its pair never equals a later one.
     """
 
     def __init__(self) -> None:
@@ -52,14 +53,20 @@ class ContentTable:
     def encode(self, token_ids: Int32Array, content: Content, *, intern: bool) -> Int32Array:
         """The codes of a prompt; without spans `token_ids` itself.
 
-        intern: number unknown content, until `settle` asks what was stored; otherwise code it
-        UNKNOWN.
+        intern: number unknown content, until `settle` forgets what was not stored; without it,
+        unknown content is coded UNKNOWN.
         Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
         """
         if not content:
             return token_ids
+        return self.encode_spans(token_ids, check_content(content, len(token_ids)), intern=intern)
+
+    def encode_spans(
+        self, token_ids: Int32Array, spans: Iterable[ContentSpan], *, intern: bool
+    ) -> Int32Array:
+        """`encode` for spans that were checked."""
         codes = token_ids.copy()
-        for span in check_content(content, len(token_ids)):
+        for span in spans:
             run = codes[span.start : span.start + span.length]
             for token in np.unique(run).tolist():
                 first, rest = self._codes((span.id, token), intern)
@@ -76,7 +83,9 @@ class ContentTable:
                 return UNKNOWN, UNKNOWN
             number = self._next
             if 2 * number + 2 >= 2**31:
-                raise InvalidContentError("2**30 different contents were stored; reset the tree")
+                raise InvalidContentError(
+                    "a tree must be reset after 2**30 different contents; got as many"
+                )
             self._next += 1
             self._fresh.append(number)
             self._number_of[pair], self._pair_of[number] = number, pair
@@ -96,7 +105,7 @@ class ContentTable:
                 self._forget(number)
 
     def settle(self) -> None:
-        """Forget what `encode` numbered and nobody retained since."""
+        """Forget what `encode` numbered and `retain` has not counted since."""
         for number in self._fresh:
             if number not in self._uses:
                 self._forget(number)
@@ -133,15 +142,15 @@ def check_content(content: Content, length: int) -> list[ContentSpan]:
     """`content` as spans; raises InvalidContentError naming the first bad one."""
     if not hasattr(content, "__iter__"):
         raise InvalidContentError(
-            f"content is {content!r}; it takes (start, length, id: bytes) spans"
+            f"content must be (start, length, id: bytes) spans; got {content!r}"
         )
     spans, end = [], 0
     for at, item in enumerate(content):
         span = _as_span(item, at)
         if span.start < end or span.length < 1 or span.start + span.length > length:
             raise InvalidContentError(
-                f"content[{at}] covers {span.start} to {span.start + span.length}; spans are in "
-                f"order, apart, not empty and inside the {length} tokens",
+                f"content[{at}] must lie behind the span before it and inside the {length} tokens; "
+                f"got {span.start} to {span.start + span.length}",
                 index=at,
             )
         spans.append(span)
@@ -159,9 +168,14 @@ def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan
         )
     except TypeError:
         good = False
+    if good and len(span.id) > LONGEST_ID_BYTES:
+        raise InvalidContentError(
+            f"content[{at}].id must be at most {LONGEST_ID_BYTES} bytes; got {len(span.id)}",
+            index=at,
+        )
     if not good:
         raise InvalidContentError(
-            f"content[{at}] is {item!r}; it takes (start, length, id: bytes)", index=at
+            f"content[{at}] must be (start, length, id: bytes); got {item!r}", index=at
         )
     return span
 

@@ -1,7 +1,8 @@
-"""Which tree runs."""
+"""Which tree and which reader run."""
 
 from radixkv.cores import load
 from radixkv.tree.radix_tree import RadixTree
+from radixkv.tree.reader import Reader
 
 
 def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -> RadixTree:
@@ -19,3 +20,17 @@ def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -
         python="radixkv.tree.python_tree:PythonRadixTree",
     )
     return chosen(page_size, policy, core)
+
+
+def new_reader(core: str | None = None) -> Reader:
+    """What reads token ids in the core that is to run; see `RadixTree` for `core` and the errors.
+
+    >>> new_reader().token_ids(b"\\1\\0\\0\\0")
+    array([1], dtype=int32)
+    """
+    reader: Reader = load(
+        core,
+        native="radixkv.tree.native_reader:NATIVE_READER",
+        python="radixkv.tree.reader:PYTHON_READER",
+    )
+    return reader

@@ -2,11 +2,8 @@
 
 from typing import Any
 
-from radixkv.kernels._core import Tree, read_ids, read_message_ids
-from radixkv.tree import tokens
+from radixkv.kernels._core import Tree
 from radixkv.tree.radix_tree import RadixTree
-
-tokens.read_ids, tokens.read_message_ids = read_ids, read_message_ids
 
 
 class NativeRadixTree(Tree, RadixTree):

@@ -3,9 +3,12 @@
 Tokens times powers of an odd number, mod 2**32; `kernels/tree/prefix_hash.hpp` computes the same.
 """
 
+from hashlib import blake2b
+
 import numpy as np
 
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
+from radixkv.tree.namespace import Namespace
 
 STRIDE = 128  # tokens that are added at once
 _SIZE = 2**32
@@ -13,6 +16,11 @@ _BASE = 0x9E3779B1
 _INVERSE = pow(_BASE, -1, _SIZE)
 # From the power STRIDE - 1 down to 0.
 _POWERS = np.array([pow(_BASE, power, _SIZE) for power in range(STRIDE - 1, -1, -1)], np.uint32)
+
+
+def hash_space(namespace: Namespace) -> int:
+    """Where the hashes of a namespace's prefixes begin: two namespaces share none."""
+    return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=4).digest(), "little")
 
 
 def extend_hash(hash: int, codes: Int32Array) -> int:

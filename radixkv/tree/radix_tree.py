@@ -1,30 +1,30 @@
-"""The contract of the tree, held for every core by the same tests (`tests/unit/test_tree.py`)."""
+"""The contract of the tree. The same tests check it for every core (`tests/unit/test_tree.py`)."""
 
 from collections.abc import Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
-from typing import NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from radixkv.tree.content import Content
-from radixkv.tree.fused import RequestSteps
+from radixkv.arrays import Int32Array
+from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.reader import TokenIds
 
 
 class Handle:
     """A place in the tree, `length` tokens below the root of its namespace.
 
-    Knows its tree and epoch. It stays good while its tokens are cached, whatever is split around
-    it, and keeps them cached while it is locked.
+    Belongs to its tree and epoch. Valid while its tokens are cached, whatever is split around it; a
+    locked handle keeps them cached.
     """
 
     length: int
 
 
 class MatchResult(NamedTuple):
-    """length: tokens matched. slots: (length,) int32, a copy. handle: for `inc_lock_ref`."""
+    """length: tokens matched, in whole pages. slots: (length,) int32, a copy. handle: of these."""
 
     length: int
     slots: Int32Array
@@ -32,13 +32,29 @@ class MatchResult(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """prefix_length: tokens that were there.
+    """prefix_length: tokens that were cached before.
 
-    slots: int32, the tree's for these, less those of `after`. handle: the whole key.
+    slots: (prefix_length - after.length,) int32, the tree's own for these tokens, those of `after`
+    left out. handle: of all whole pages of the key.
     """
 
     prefix_length: int
     slots: Int32Array
+    handle: Handle
+
+
+class AdmitResult(NamedTuple):
+    """length: tokens matched. handle: of these, locked; None: no room now. evicted: in tokens."""
+
+    length: int
+    handle: Handle | None
+    evicted: int
+
+
+class PublishResult(NamedTuple):
+    """prefix_length: tokens that were cached before. handle: of the key's whole pages, locked."""
+
+    prefix_length: int
     handle: Handle
 
 
@@ -87,16 +103,31 @@ class Trimmed:
 Change: TypeAlias = Stored | Trimmed
 
 
-class RadixTree(RequestSteps):
+class Ledger(Protocol):
+    """What keeps the slots outside the tree: see `radixkv.cache.ledger.SlotLedger`.
+
+    The native tree takes only the native ledger, which it reads without Python.
+    """
+
+    @property
+    def free_size(self) -> int: ...
+    @property
+    def deferred_size(self) -> int: ...
+    def check_range(self, slots: Int32Array) -> None: ...
+    def take(self, n: int) -> Int32Array | None: ...
+    def give_back(self, slots: Int32Array, fence: Any) -> None: ...
+    def free(self, slots: Int32Array, fence: Any = None) -> None: ...
+
+
+class RadixTree:
     """A radix tree over token ids whose nodes hold the slots of their tokens.
 
-    page_size: keys are shared and evicted in whole pages of that many tokens.
-    policy: what is evicted first, see `radixkv.tree.POLICIES`.
-    core: "native", "python", or None for the best there is; the environment's RADIXKV_CORE stands
-    in for None.
-    Raises InvalidArgumentError for an unknown policy, core or page size, CoreUnavailableError for a
-    native core that is not built. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
-    around it.
+    page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
+    policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
+    core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
+    Raises InvalidArgumentError for an unknown policy or core or a bad page size, and
+    CoreUnavailableError if the native core is asked for and not built. Nothing recurses. Not
+    thread-safe: `PrefixCache` puts a lock around it.
     """
 
     page_size: int
@@ -133,13 +164,13 @@ class RadixTree(RequestSteps):
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, for who wants no slots: just as much a use."""
+        """The lengths of `match_batch`, without the slots; counts as a use all the same."""
         raise NotImplementedError
 
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
-        """Tokens that `match_prefix` would match; changes nothing at all."""
+        """How many tokens `match_prefix` would match; changes nothing, not even recency."""
         raise NotImplementedError
 
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
@@ -175,11 +206,11 @@ class RadixTree(RequestSteps):
     ) -> InsertResult:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
-        Frees nothing: the caller points its row at the returned slots first and frees its
-        duplicates after. Refreshes the path; priorities on it rise to `priority`.
+        Frees nothing: the caller first points its row at the returned slots, then frees its
+        duplicates. Refreshes the path; priorities on it rise to `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
-        after: a locked handle of the key's beginning. Its tokens are not looked at again (the
-        caller vouches for them), and `slots` are those of the tokens behind it.
+        after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
+        vouches for them), and `slots` are those of the tokens behind it.
 
         Cost: O(length) compares and copies. slots: (n,) int32, one a token.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
@@ -187,12 +218,79 @@ class RadixTree(RequestSteps):
         """
         raise NotImplementedError
 
-    def evict(self, num_tokens: int) -> Int32Array:
-        """Slots of the `num_tokens` tokens (rounded up to whole pages) that the policy gives up
-        first.
+    def admit(
+        self,
+        token_ids: Int32Array,
+        ledger: Ledger,
+        row: Int32Array,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Sequence[ContentSpan] = (),
+        max_cached: int | None = None,
+        extra: int = 0,
+    ) -> AdmitResult:
+        """Match, lock, evict and allocate in one call: `row` gets slots for all tokens and `extra`
+        more, in whole pages.
 
-        Leaves first; the last victim is trimmed from its tail. Fewer if no more are evictable.
-        Returns (m,) int32. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
+        At most `max_cached` tokens are matched (None: all). Without room now nothing stays taken,
+        though tokens may have been evicted whose slots wait behind a fence.
+
+        The caller has checked the tokens (`as_token_ids`), the spans (`check_content`) and the
+        namespace; nothing is checked again. row: (m,) int32, written to.
+        Cost: as `match_prefix`, `inc_lock_ref` and `evict`.
+        Raises InvalidArgumentError for a row that is too short or cannot be written.
+        """
+        raise NotImplementedError
+
+    def publish(
+        self,
+        token_ids: Int32Array,
+        ledger: Ledger,
+        row: Int32Array,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Sequence[ContentSpan] = (),
+        priority: int = 0,
+        chunked: bool = False,
+        held: Handle | None = None,
+        fence: Any = None,
+    ) -> PublishResult:
+        """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
+
+        [0, held.length) was the tree's and is not compared again (see `insert`, `after`).
+
+            row     [ tree's | own, already there  | own, new      ]
+                    0   held.length          prefix_length         n
+                             remapped, then freed    handed over
+
+        The row names the tree's slots before the duplicates are freed, behind `fence` if there is
+        one. What the caller has checked is as for `admit`.
+        Cost: as `insert`. Raises as `insert` does, and then nothing changed.
+        """
+        raise NotImplementedError
+
+    def take(self, n: int, ledger: Ledger) -> tuple[Int32Array | None, int]:
+        """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
+
+        n: whole pages. No slots (None) and none taken if there is no room now. What waits behind a
+        fence counts as room to come: there are none now, and no more is evicted.
+        Cost: as `evict`.
+        """
+        slots = ledger.take(n)
+        if slots is not None:
+            return slots, 0
+        missing = n - ledger.free_size - ledger.deferred_size
+        if missing > self.evictable_size or missing <= 0:
+            return None, 0
+        evicted = self.evict(missing)
+        ledger.free(evicted)
+        return ledger.take(n), len(evicted)
+
+    def evict(self, num_tokens: int) -> Int32Array:
+        """Evict `num_tokens` tokens, rounded up to whole pages; returns their slots, (m,) int32.
+
+        Leaves first, in the order of the policy; the last victim is trimmed from its tail. Fewer if
+        no more are evictable. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
         Raises InvalidArgumentError for a negative number.
         """
         raise NotImplementedError
@@ -226,13 +324,13 @@ class RadixTree(RequestSteps):
         raise NotImplementedError
 
     def track_changes(self) -> None:
-        """Begin to record what becomes cached and evicted; `take_changes` must follow regularly."""
+        """Record from now on what is stored and evicted; call `take_changes` regularly."""
         raise NotImplementedError
 
     def take_changes(self) -> list[Change]:
-        """What changed since the last call, in order; a split is no change.
+        """What changed since the last call, in order; a split changes nothing.
 
-        Empty unless tracked.
+        Empty if changes are not tracked.
         """
         raise NotImplementedError
 
@@ -243,12 +341,6 @@ class RadixTree(RequestSteps):
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""
         return np.concatenate([np.empty(0, np.int32), *(node.slots for node in self.walk())])
-
-    def format(self, max_nodes: int = 200) -> str:
-        """The tree for a person: a line a node, indented by depth, at most `max_nodes`."""
-        from radixkv.tree.show import format_tree
-
-        return format_tree(self, max_nodes)
 
     def __copy__(self) -> "RadixTree":
         return deepcopy(self)  # two trees share nothing

@@ -10,8 +10,8 @@ MAX_INDENT = 24
 SHOWN_TOKENS = 8
 
 
-def format_tree(tree: RadixTree, max_nodes: int) -> str:
-    """`RadixTree.format`."""
+def format_tree(tree: RadixTree, max_nodes: int = 200) -> str:
+    """The tree as text: a line a node, indented by depth, at most `max_nodes` of them."""
     lines = [repr(tree), *islice(_lines(tree), max_nodes)]
     if tree.num_nodes > max_nodes:
         lines.append(f"... {tree.num_nodes - max_nodes} more nodes")

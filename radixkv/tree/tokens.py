@@ -1,122 +1,48 @@
-"""Token ids and slots as int32 arrays, whatever the caller has."""
+"""Token ids and slots as int32 arrays, for callers that have no tree: clients, routers, logs.
 
-from array import array
-from collections.abc import Callable, Sequence
-from operator import index
-from typing import Any, NoReturn, TypeAlias
+A tree reads with the reader of its own core; these use the one that RADIXKV_CORE names.
+"""
 
-import numpy as np
-from numpy.typing import NDArray
+from collections.abc import Sequence
+from functools import cache
 
-from radixkv.errors import InvalidArgumentError, InvalidSlotsError, InvalidTokensError
-
-Int32Array: TypeAlias = NDArray[np.int32]
-# Also any CPU tensor: whatever NumPy can read through the array protocol.
-TokenIds: TypeAlias = (
-    "Sequence[int] | bytes | bytearray | memoryview | array[int] | NDArray[Any] | Any"
-)
-
-INT32_MAX = 2**31 - 1
-EMPTY: Int32Array = np.empty(0, np.int32)
-EMPTY.flags.writeable = False
+from radixkv.arrays import Int32Array
+from radixkv.tree.factory import new_reader
+from radixkv.tree.reader import Reader, TokenIds
 
 
-def _read_nothing(*values: object) -> None:
-    return None
-
-
-# What reads ids faster than NumPy, or answers None; the native core brings both.
-read_ids: Callable[[object], Int32Array | None] = _read_nothing
-# (message, field of its sequences, field of their packed ids) -> the ids of each.
-read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None] = _read_nothing
+@cache
+def _reader() -> Reader:
+    """What the functions below use: as RADIXKV_CORE says when the first of them is called."""
+    return new_reader()
 
 
 def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
     """`values` as int32 of shape (n,), every id from 0 to 2**31 - 1.
 
     int32 buffers are read in place; `bytes` are little-endian int32; other integers are converted.
-    Raises InvalidTokensError naming the first bad position.
+    Raises InvalidTokensError naming the first bad position. Cost: O(n).
     """
-    return _as_int32(values, name, InvalidTokensError)
+    return _reader().token_ids(values, name)
 
 
 def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
-    """`as_token_ids` of each prompt, which an error names by its number."""
-    return [
-        as_token_ids(prompt, f"prompts[{at}]") if ids is None else ids
-        for at, (prompt, ids) in enumerate(zip(values, map(read_ids, values), strict=True))
-    ]
+    """`as_token_ids` of each prompt; an error names the prompt by its number."""
+    return _reader().prompts(values)
 
 
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
-    """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`."""
-    return _as_int32(values, name, InvalidSlotsError)
+    """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`.
+
+    Raises InvalidSlotsError.
+    """
+    return _reader().slots(values, name)
 
 
-def as_int(value: Any, name: str) -> int:
-    """`value` as an int; InvalidArgumentError for what is none."""
-    try:
-        return index(value)
-    except TypeError:
-        raise InvalidArgumentError(f"{name} is {value!r}; it takes an int") from None
+def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
+    """The ids of each submessage in field `sequences` of a protobuf message.
 
-
-def _as_int32(
-    values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
-) -> Int32Array:
-    read = read_ids(values)
-    if read is not None:
-        return read
-    if isinstance(values, bytes | bytearray):
-        if len(values) % 4:
-            raise error(
-                f"{name} has {len(values)} bytes; int32 takes a multiple of 4", size=len(values)
-            )
-        values = np.frombuffer(values, "<i4")
-    out = _to_array(values, name, error)
-    if out.ndim != 1:
-        raise error(f"{name} has shape {out.shape}; it takes one dimension", shape=out.shape)
-    if not out.size:
-        return EMPTY
-    if out.dtype.kind not in "iu":
-        _name_bad_item(values, name, error, f"dtype {out.dtype}")
-    # int32 has nothing above the range, and is most of what comes.
-    if out.min() < 0 or (out.dtype != np.int32 and out.max() > INT32_MAX):
-        at = int(np.argmax((out < 0) | (out > INT32_MAX)))
-        raise error(
-            f"{name}[{at}] is {int(out[at])}; it takes 0 to 2**31 - 1", index=at, value=int(out[at])
-        )
-    return np.ascontiguousarray(out, np.int32)
-
-
-def _to_array(
-    values: Any, name: str, error: type[InvalidTokensError] | type[InvalidSlotsError]
-) -> NDArray[Any]:
-    if isinstance(values, str) or not hasattr(values, "__len__"):
-        raise error(f"{name} is {type(values).__name__}; it takes a sequence of ints", value=values)
-    try:
-        return np.asarray(values)
-    except (ValueError, OverflowError, TypeError, RuntimeError):
-        _name_bad_item(values, name, error, "items that are no ints")
-
-
-def _name_bad_item(
-    values: Any,
-    name: str,
-    error: type[InvalidTokensError] | type[InvalidSlotsError],
-    otherwise: str,
-) -> NoReturn:
-    if isinstance(values, list | tuple):
-        for at, value in enumerate(values):
-            if not isinstance(value, int | np.integer):
-                raise error(
-                    f"{name}[{at}] is {value!r} ({type(value).__name__}); "
-                    "it takes an int from 0 to 2**31 - 1",
-                    index=at,
-                    value=value,
-                )
-            if not 0 <= value <= INT32_MAX:
-                raise error(
-                    f"{name}[{at}] is {value}; it takes 0 to 2**31 - 1", index=at, value=value
-                )
-    raise error(f"{name} has {otherwise}; it takes int32")
+    They are copied from the bytes in field `packed`. None unless every submessage has that field
+    alone and valid ids in it, and always where no native core runs.
+    """
+    return _reader().read_message_ids(message, sequences, packed)

@@ -48,7 +48,7 @@ def test_B15_another_image_is_no_hit_though_its_last_16_bits_agree(new_cache):
     assert admit(cache, [5, IMAGE, IMAGE, 6, 7], store=False).cached_len == 1
 
 
-def test_B15_content_is_told_apart_through_the_whole_life(new_cache):
+def test_B15_content_is_compared_through_the_whole_life(new_cache):
     cache = new_cache(64)
     for name in (b"x", b"y"):
         request = admit(cache, [5, IMAGE, IMAGE, IMAGE, 6], content=[(1, 3, name)])
@@ -204,7 +204,7 @@ def test_B28_a_hit_is_capped_where_outputs_are_wanted(new_cache):
 
 
 def test_B28_the_boundary_has_no_value_unless_the_token_before_is_computed(new_cache):
-    """Position 2's log-prob comes out of position 1: whoever wants it caps one earlier."""
+    """Position 2's log-prob comes out of position 1: to get it, cap one token earlier."""
     cache = new_cache(32)
     store(cache, list(range(1, 9)))
     request = admit(cache, list(range(1, 9)), max_cached=1)

@@ -136,4 +136,4 @@ def test_B26_prompts_that_engines_do_not_know_show(router):
         worker.hold([0, 99, 71, 72])
         follow(router, worker)
         router.finish(pick)
-    assert router.parity.num_checks == router.parity.num_faults == 3
+    assert router.cache_misses.num_checks == router.cache_misses.num_misses == 3

@@ -1,8 +1,6 @@
-"""Faults that users of such services reported, retold over gRPC, which are nowhere else.
+"""Faults that users of such services reported, retold over gRPC.
 
-B16 to B18, B24, B26 and B30 are in `test_router_cases.py` and `tests/service/test_watch.py`, B21
-in `tests/service/test_leases.py` and `tests/e2e/test_frozen.py`, B22 and B23 in `tests/service`,
-B25 in `test_cache_key_cases.py` and `tests/service`.
+`README.md` here says where the other cases of services are tested.
 """
 
 import socket

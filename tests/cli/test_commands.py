@@ -195,7 +195,7 @@ def test_doctor_fails_for_what_is_broken(run, monkeypatch):
 
 
 WRONG = {
-    "ids": (["match", "--ids", "1,x"], "--ids '1,x'"),
+    "ids": (["match", "--ids", "1,x"], "got '1,x'"),
     "negative": (["match", "--ids", "-5"], "-5"),
     "no prompt": (["match"], "--ids 1,2,3"),
     "no tokenizer": (["match", "--text", "a"], "--tokenizer"),

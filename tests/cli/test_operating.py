@@ -130,7 +130,7 @@ def test_evict_and_clear(run, cache, server):
     request = cache.admit([1])
     refused = run("clear", "--target", server.address)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "live requests hold the cache" in refused.stderr
+    assert "got 1 live requests" in refused.stderr
     cleared = run("clear", "--force", "--target", server.address, "--json")
     assert json.loads(cleared.stdout) == {"epoch": cache.events.epoch}
     cache.finish(request)
@@ -167,10 +167,14 @@ def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
 
 
 WRONG = {
-    "target": (["stats", "--target", "nonsense"], "it takes host:port, as in 127.0.0.1:50051"),
-    "a worker": (["top", "nonsense"], "it takes host:port"),
-    "a worker to route to": (["route", "--worker", "a=nonsense"], "it takes host:port"),
-    "more to evict than there is": (["evict", str(2**70)], "no message can hold that"),
+    "more rows than memory": (
+        ["serve", "--max-batch", str(2**40)],
+        "max_requests rows of max_context_len must fit",
+    ),
+    "target": (["stats", "--target", "nonsense"], "must be host:port, as in 127.0.0.1:50051"),
+    "a worker": (["top", "nonsense"], "must be host:port"),
+    "a worker to route to": (["route", "--worker", "a=nonsense"], "must be host:port"),
+    "more to evict than there is": (["evict", str(2**70)], "must fit in a message"),
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
     "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),
@@ -179,8 +183,11 @@ WRONG = {
         "--tls-key FILE",
     ),
     "half of the router's": (["route", "--worker", "a=x:1", "--tls-ca", "/nowhere"], "--tls-key"),
-    "prompts for no model": (["serve", "--prompts", "/nowhere"], "--prompts takes --model"),
-    "a chat with no model": (["serve", "--chat"], "--chat takes --model"),
+    "prompts for no model": (
+        ["serve", "--prompts", "/nowhere"],
+        "--model must be given with --prompts",
+    ),
+    "a chat with no model": (["serve", "--chat"], "--model must be given with --chat"),
 }
 
 
@@ -198,9 +205,16 @@ def test_tenants_that_are_none(run, tmp_path, text):
     file.write_text(text)
     done = run("serve", "--tenants", str(file))
     assert done.exit_code == 2
-    assert 'no TOML of alias = "salt"' in done.stderr
+    assert 'must be TOML of alias = "salt"' in done.stderr
 
 
 def test_help_shows_what_a_tokens_file_has(run):
     for command in ("serve", "route"):
         assert "[[token]]" in run(command, "--help").stdout
+
+
+def test_an_empty_address_is_not_the_default_one(run):
+    for command in (["serve"], ["route", "--worker", "a=x:1"]):
+        done = run(*command, "--listen", "")
+        assert done.exit_code == 1
+        assert "must be host:port or unix:path" in done.stderr

@@ -76,7 +76,7 @@ def test_a_line_that_is_no_text_is_told_and_the_others_are_answered(
     done = run("serve", *where, "--once", "--max-new-tokens", "4", "--json")
     assert done.exit_code == 1, done.stderr
     assert [answer["prompt"] for answer in answers_in(done)] == ["first", "last"]
-    assert "radixkv: line 2 is no" in done.stderr
+    assert "radixkv: line 2 must be" in done.stderr
 
 
 def test_answers_for_people(serve):
@@ -96,8 +96,8 @@ def test_what_cannot_be_answered_is_told_and_the_rest_goes_on(serve):
     assert done.exit_code == 1
     assert sorted(each["prompt"] for each in answers_in(done)) == ["last", "short"]
     _, bad_line, too_long = done.stderr.splitlines()
-    assert bad_line.startswith("radixkv: line 2 is no JSON object")
-    assert too_long.startswith("radixkv: prompt 2: the prompt has 100 tokens")
+    assert bad_line.startswith("radixkv: line 2 must be a JSON object")
+    assert too_long.startswith("radixkv: prompt 2: the prompt must have at most 32 tokens")
 
 
 def test_no_prompts(serve):
@@ -107,7 +107,7 @@ def test_no_prompts(serve):
 
 def test_prompts_are_lines_of_text_or_of_json():
     lines = ["a b \n", "\n", '{"prompt": "c\\nd", "id": 3}\n', '{"prompt": 5}\n', "{x\n", '["e"]\n']
-    shown = [str(each).split(" is ")[0] for each in parse(io.StringIO("".join(lines)))]
+    shown = [str(each).split(" must ")[0] for each in parse(io.StringIO("".join(lines)))]
     assert shown == ["a b", "c\nd", "line 4", "line 5", '["e"]']
 
 
@@ -119,7 +119,9 @@ def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tm
     assert done.exit_code == 1
     assert sorted(each["prompt"] for each in answers_in(done)) == ["first", "last"]
     _, *complaints = done.stderr.splitlines()
-    assert complaints == [f"radixkv: line {at} is no UTF-8 text" for at in (2, 3)]
+    assert complaints == [
+        f"radixkv: line {at} must be UTF-8 text; got other bytes" for at in (2, 3)
+    ]
 
 
 WRONG = {
@@ -146,3 +148,35 @@ def test_a_taken_address(run, server, tiny_model):
     done = run("serve", "--model", str(tiny_model), "--listen", server.address)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "taken" in done.stderr
+
+
+@pytest.mark.parametrize("names", ["sglang", "vllm"])
+def test_what_is_cached_is_published_as_events(serve, tmp_path, names):
+    zmq = pytest.importorskip("zmq")
+    address = f"ipc://{tmp_path}/events"
+    with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        subscriber.connect(address)
+        subscriber.subscribe(b"")
+        done = serve(
+            "".join(f"{SHARED}{n}\n" for n in range(9)),
+            "--kv-events", address, "--kv-block-size", "4", "--kv-names", names,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        _, _, batch = subscriber.recv_multipart()
+    assert b"BlockStored" in batch
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--kv-events-replay", "tcp://127.0.0.1:*"], "--kv-events must be given with"),
+        (["--kv-events", "nowhere"], "cannot publish events at nowhere"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-names", "x"], "--kv-names must be one of"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-block-size", "0"], "block_size must be"),
+    ],
+)
+def test_events_that_cannot_be_published_are_refused(serve, flags, said):
+    pytest.importorskip("zmq")
+    done = serve("one\n", *flags)
+    assert done.exit_code != 0
+    assert said in done.stderr

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from radixkv import RadixTree, new_tree
-from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored
+from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored, format_tree
 
 
 class Handles:
@@ -90,7 +90,7 @@ def seen(tree: RadixTree) -> Any:
     number_of = {0: 0}
     nodes = [_node(node, number_of) for node in tree.walk()]
     sizes = (tree.evictable_size, tree.protected_size, tree.total_size, tree.num_nodes, tree.epoch)
-    return nodes, sizes, tree.all_slots().tolist(), tree.format()[len(repr(tree)) :]
+    return nodes, sizes, tree.all_slots().tolist(), format_tree(tree)[len(repr(tree)) :]
 
 
 def _node(node: NodeInfo, number_of: dict[int, int]) -> Any:

@@ -48,8 +48,10 @@ def main() -> int:
         import pytest
     folder = Path(sys.argv[1]).resolve()
     sys.meta_path.insert(0, CoreFinder(folder))
-    for core in CORES:
-        assert Path(str(importlib.import_module(KERNELS + core).__file__)).parent == folder
+    for name in CORES:
+        core = importlib.import_module(KERNELS + name)
+        assert Path(str(core.__file__)).parent == folder
+        assert core.HAS_ASSERTIONS, f"{core.__file__} is built with NDEBUG"
     return pytest.main(sys.argv[2:])
 
 

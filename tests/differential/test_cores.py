@@ -3,7 +3,6 @@
 python -m pytest tests/differential
 """
 
-from array import array
 from itertools import count
 
 import numpy as np
@@ -15,23 +14,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from radixkv import DEFAULT, Namespace
 from radixkv.tree import POLICIES, MatchResult
 from tests.differential.pair import Handles, Pair
+from tests.support.token_forms import TOKEN_FORMS
 
 pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
 
-FORMS = {
-    "list": list,
-    "tuple": tuple,
-    "int32": lambda ids: np.array(ids, np.int32),
-    "int64": lambda ids: np.array(ids, np.int64),
-    "uint32": lambda ids: np.array(ids, np.uint32),
-    "strided": lambda ids: np.array(ids, np.int32).repeat(2)[::2],
-    "bytes": lambda ids: np.array(ids, "<i4").tobytes(),
-    "bytearray": lambda ids: bytearray(np.array(ids, "<i4").tobytes()),
-    "array i": lambda ids: array("i", ids),
-    "array q": lambda ids: array("q", ids),
-    "memoryview": lambda ids: memoryview(array("i", ids)),
-    "numpy ints": lambda ids: [np.int64(id) for id in ids],
-}
 BAD_ITEMS = (-1, -(2**31), 2**31, 2**40, 2**70, 1.5, "x", None, True, [1])
 NAMESPACES = (
     DEFAULT,
@@ -43,7 +29,7 @@ NAMESPACES = (
 )
 # Three symbols share much; the large ones have two digits as CPython stores them.
 IDS = st.lists(st.sampled_from((0, 1, 2**31 - 1)), max_size=14)
-FORM = st.sampled_from(sorted(FORMS))
+FORM = st.sampled_from(sorted(TOKEN_FORMS))
 SPACE = st.sampled_from(NAMESPACES)
 SPAN = st.tuples(st.integers(0, 4), st.integers(1, 5), st.sampled_from((b"x", b"y")))
 CONTENT = st.one_of(st.just(()), st.lists(SPAN, max_size=2))
@@ -65,15 +51,15 @@ class Cores(RuleBasedStateMachine):
 
     @rule(ids=IDS, form=FORM, space=SPACE, content=CONTENT)
     def match(self, ids, form, space, content):
-        result = self.pair.call("match_prefix", FORMS[form](ids), space, content=content)
+        result = self.pair.call("match_prefix", TOKEN_FORMS[form](ids), space, content=content)
         self.keep(result)
-        length = self.pair.call("probe", FORMS[form](ids), space, content=content)
+        length = self.pair.call("probe", TOKEN_FORMS[form](ids), space, content=content)
         assert not isinstance(result, MatchResult) or length == result.length
 
     @rule(prompts=st.lists(st.tuples(IDS, FORM), max_size=4), space=SPACE)
     def ask_a_batch(self, prompts, space):
         for name in ("match_batch", "match_lengths", "probe_batch"):
-            self.pair.call(name, [FORMS[form](ids) for ids, form in prompts], space)
+            self.pair.call(name, [TOKEN_FORMS[form](ids) for ids, form in prompts], space)
 
     @rule(
         ids=IDS, form=FORM, space=SPACE, content=CONTENT,
@@ -81,7 +67,7 @@ class Cores(RuleBasedStateMachine):
     )  # fmt: skip
     def insert(self, ids, form, space, content, priority, chunked, extra):
         slots = [next(self.slots) for _ in range(len(ids) + extra)]
-        args = (FORMS[form](ids), slots, space)
+        args = (TOKEN_FORMS[form](ids), slots, space)
         self.keep(
             self.pair.call("insert", *args, content=content, priority=priority, chunked=chunked)
         )
@@ -94,7 +80,7 @@ class Cores(RuleBasedStateMachine):
         after = data.draw(st.sampled_from(self.handles))
         whole = [1] * after.both[0].length + ids
         slots = [next(self.slots) for _ in range(len(ids) + extra)]
-        self.keep(self.pair.call("insert", FORMS[form](whole), slots, namespace, after=after))
+        self.keep(self.pair.call("insert", TOKEN_FORMS[form](whole), slots, namespace, after=after))
 
     @rule(ids=IDS, bad=st.sampled_from(BAD_ITEMS), at=st.integers(0, 14), space=SPACE)
     def pass_a_bad_item(self, ids, bad, at, space):

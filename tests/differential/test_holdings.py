@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from radixkv.errors import CoreUnavailableError, InvalidTokensError
-from radixkv.router.holdings import Holdings, new_holdings
+from radixkv.router.factory import new_holdings
+from radixkv.router.holdings import Holdings
 
 
 class Pair:

@@ -6,9 +6,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from radixkv import Namespace, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.memory import new_allocator
+from radixkv.tree import as_token_ids
+from radixkv.tree.content import check_content
 from tests.differential.pair import outcome, plain, seen
 from tests.support.oracle import Fence
 
@@ -38,15 +40,17 @@ class Cache:
 
     def __init__(self, page_size, core):
         self.tree = new_tree(page_size, core=core)
-        self.ledger = SlotLedger(new_allocator(SLOTS, page_size, core))
+        self.ledger = new_ledger(new_allocator(SLOTS, page_size, core))
         self.row = np.zeros(ROW, np.int32)
         self.fences = []
 
-    def admit(self, ids, *args, **how):
-        return self.tree.admit(ids, self.ledger, self.row, *args, **how)
+    def admit(self, ids, *args, content=(), **how):
+        key, spans = checked(ids, content)
+        return self.tree.admit(key, self.ledger, self.row, *args, content=spans, **how)
 
-    def publish(self, ids, *args, **how):
-        return self.tree.publish(ids, self.ledger, self.row, *args, **how)
+    def publish(self, ids, *args, content=(), **how):
+        key, spans = checked(ids, content)
+        return self.tree.publish(key, self.ledger, self.row, *args, content=spans, **how)
 
     def fence(self, kind):
         if kind:
@@ -59,6 +63,12 @@ class Cache:
         deferred = [slots.tolist() for _, slots in ledger.deferred]
         free = plain(ledger.allocator.free_slots())
         return seen(self.tree), free, deferred, ledger.free_size
+
+
+def checked(ids, content):
+    """What a caller of the two hands in."""
+    key = as_token_ids(ids)
+    return key, check_content(content, len(key))
 
 
 def run(cache, calls):
@@ -114,11 +124,11 @@ def held(cache):
 
 @pytest.mark.parametrize("row", [np.zeros(2, np.int32), np.zeros(ROW, np.int64), [0] * ROW])
 def test_a_row_that_cannot_be_written_is_refused(cache, row):
-    message = "row is no writeable int32 array of 3 slots"
+    message = "row must be a writable int32 array of at least 3 slots"
     with pytest.raises(InvalidArgumentError, match=message):
-        cache.tree.admit([1, 2, 3], cache.ledger, row)
+        cache.tree.admit(as_token_ids([1, 2, 3]), cache.ledger, row)
     with pytest.raises(InvalidArgumentError, match=message):
-        cache.tree.publish([1, 2, 3], cache.ledger, row)
+        cache.tree.publish(as_token_ids([1, 2, 3]), cache.ledger, row)
     assert cache.ledger.free_size == SLOTS
     assert cache.tree.total_size == 0
     assert cache.tree.check_integrity() == []
@@ -127,14 +137,16 @@ def test_a_row_that_cannot_be_written_is_refused(cache, row):
 @pytest.mark.parametrize("name", ["max_cached", "extra"])
 @pytest.mark.parametrize("value", [-1, 1.5, "a"])
 def test_counts_are_whole_numbers(cache, name, value):
-    with pytest.raises(InvalidArgumentError, match=rf"{name} is {value!r}; it takes an int of 0"):
+    with pytest.raises(
+        InvalidArgumentError, match=rf"{name} must be an int of at least 0; got {value!r}"
+    ):
         cache.admit([1, 2, 3], **{name: value})
     assert cache.ledger.free_size == SLOTS
 
 
 def test_slots_of_another_pool_are_refused_before_anything_changes(cache):
     cache.row[:3] = [1, 2, SLOTS + 1]
-    with pytest.raises(ValueError, match=f"slot {SLOTS + 1} is not in the pool"):
+    with pytest.raises(ValueError, match=f"slot {SLOTS + 1} must be in the pool"):
         cache.publish([1, 2, 3])
     assert cache.tree.total_size == 0
 
@@ -164,9 +176,11 @@ def test_a_handle_that_proves_nothing_is_refused(cache, held):
     for how, error, message in refusals:
         with pytest.raises(error, match=message):
             cache.tree.insert([1, 2, 3, 4], [8], **how)
-    with pytest.raises(InvalidArgumentError, match="after has 3 tokens, token_ids has 2"):
+    with pytest.raises(
+        InvalidArgumentError, match="after must be no longer than the 2 token_ids; got 3"
+    ):
         cache.tree.insert([1, 2], [], after=held)
-    with pytest.raises(ValueError, match="1 token_ids came with 4 slots"):
+    with pytest.raises(ValueError, match="slots must be one for each of 1 token_ids; got 4"):
         cache.tree.insert([1, 2, 3, 4], [5, 6, 7, 8], after=held)
     assert cache.tree.total_size == 3
     assert cache.tree.check_integrity() == []

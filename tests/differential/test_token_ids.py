@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from radixkv.tree import as_slots, as_token_ids, tokens
+from radixkv.tree import new_reader
 from tests.differential.pair import outcome, plain
 
 core = pytest.importorskip("radixkv.kernels._core", reason="the native core is not built here")
@@ -19,24 +19,22 @@ OTHERS = (
 LISTS = st.lists(IDS, max_size=40)
 
 
-def both(call, values):
+def both(read, values):
     """The outcome with the native reader, after it was held against the one without."""
-    native = outcome(call, values)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tokens, "read_ids", tokens._read_nothing)
-        assert plain(outcome(call, values)) == plain(native)
+    native = outcome(getattr(new_reader("native"), read), values)
+    assert plain(outcome(getattr(new_reader("python"), read), values)) == plain(native)
     return native
 
 
-@given(call=st.sampled_from((as_token_ids, as_slots)), ids=LISTS, as_tuple=st.booleans())
-def test_ids(call, ids, as_tuple):
-    assert both(call, tuple(ids) if as_tuple else ids).tolist() == ids
+@given(read=st.sampled_from(("token_ids", "slots")), ids=LISTS, as_tuple=st.booleans())
+def test_ids(read, ids, as_tuple):
+    assert both(read, tuple(ids) if as_tuple else ids).tolist() == ids
 
 
 @given(ids=LISTS, other=OTHERS, at=st.integers(0, 40))
 def test_what_is_no_id(ids, other, at):
     ids.insert(at, other)
-    both(as_token_ids, ids)
+    both("token_ids", ids)
 
 
 def test_the_native_reader_reads():
@@ -51,3 +49,14 @@ def test_the_native_reader_reads():
     assert core.read_ids(array.astype(np.int64)).dtype == np.int32
     assert core.read_ids(-array) is None
     assert core.read_ids(array.astype(np.int64) + 1) is None
+
+
+@pytest.mark.parametrize("kind", [list, tuple, np.array, lambda ids: np.array(ids, np.int32)])
+def test_the_native_reader_copies_with_room(kind):
+    ids = [*range(100), 2**31 - 1]
+    given = kind(ids)
+    buffer, length = core.copy_ids(given)
+    assert (buffer[:length].tolist(), len(buffer)) == (ids, 101 + 25 + 16)
+    assert not np.shares_memory(buffer, given)
+    assert core.copy_ids(kind([*ids, -1])) is None
+    assert core.copy_ids(b"ids!") is None

@@ -26,7 +26,7 @@ from radixkv.errors import (
     PinNotFoundError,
     ServiceUnavailableError,
 )
-from radixkv.service import Client, Insert, Lease
+from radixkv.service import Client, InsertCall, Lease
 
 NUM_SLOTS = 200  # of each server: too few for all that its clients want at once
 TTL_S = 2.0
@@ -155,7 +155,7 @@ class Engine:
             request.pinned :
         ]
         computed = request.tokens[request.pinned : end]
-        insert = Insert(computed, request.own[:count], request.pin_id, keep)
+        insert = InsertCall(computed, request.own[:count], request.pin_id, keep)
         (done,) = lease.insert(insert, request.namespace)
         duplicates = max(0, done.existing_length - request.pinned)
         self._check_read(

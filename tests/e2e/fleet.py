@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Run, Runs
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.router import PrefixIndex
 from radixkv.rpc.codec import write_namespace
 from radixkv.service import CacheServer, Client, Watch
@@ -243,7 +243,7 @@ def dump(client: Client) -> set[tuple[Namespace, Path_]]:
     return found
 
 
-def paths(runs: Runs) -> list[tuple[Run, Path_]]:
+def paths(runs: Runs) -> list[tuple[StoredRun, Path_]]:
     """Every run with the prompt that it ends."""
 
     def path(number: int, end: int) -> Path_:

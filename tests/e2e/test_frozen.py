@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from radixkv import PrefixCache, errors
-from radixkv.service import CacheServer, Client, Insert
+from radixkv.service import CacheServer, Client, InsertCall
 from tests.e2e.fleet import PROCESSES, wait_until
 
 NUM_SLOTS, TTL_S, GRACE_S = 64, 1.0, 0.8
@@ -57,7 +57,7 @@ def engine(address: str, name: str, told: Any, work: Any, pool: str) -> None:
     client = Client(address, timeout_s=30)
     lease = client.lease(TTL_S, "frozen", pool)
     slots = lease.allocate(4).slots
-    lease.insert(Insert([1, 2, 3, 4], slots))
+    lease.insert(InsertCall([1, 2, 3, 4], slots))
     lease.pin([1, 2, 3, 4], leave_last_token=False)
     own = lease.allocate(20).slots
     told.put(own.tolist())
@@ -160,7 +160,10 @@ def test_an_engine_that_dies_takes_its_pool_along(client, start, cache):
     assert client.match([1, 2, 3, 4]).lengths == [4]
     epoch = client.stats().epoch
     process.kill()
-    with client.lease(30, "the engine of boot 2", "pool of boot 2") as lease:
+    boot_2 = (30, "the engine of boot 2", "pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError):
+        client.lease(*boot_2)
+    with client.lease(*boot_2, replaces_pool=True) as lease:
         assert lease.epoch != epoch
         assert client.match([1, 2, 3, 4]).lengths == [0]
         assert len(lease.allocate(NUM_SLOTS).slots) == NUM_SLOTS

@@ -1,13 +1,12 @@
 """`radixkv serve` without a model: a cache for engines in other processes, as operators run it."""
 
 import json
-import re
 import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
-from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import grpc
@@ -15,53 +14,9 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import errors
-from radixkv.service import Client, Insert
+from radixkv.service import Client, InsertCall
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
-
-
-class Alone:
-    """A `radixkv serve` process."""
-
-    def __init__(self, *arguments: str) -> None:
-        command = [sys.executable, "-m", "radixkv", "serve", *arguments]
-        if "--listen" not in arguments:
-            command += ["--listen", "127.0.0.1:0"]
-        self.process = subprocess.Popen(
-            command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-        )
-        self.address = self.said("listening")
-
-    def said(self, what: str) -> str:
-        assert self.process.stderr is not None
-        line = self.process.stderr.readline()
-        found = re.fullmatch(
-            rf"radixkv: {what} on (\S+?)(, .* slots for engines elsewhere)?\n", line
-        )
-        assert found, line + self.process.stderr.read()
-        return found[1]
-
-    def end(self, number: int = signal.SIGTERM) -> tuple[int, str]:
-        """Exit code and what else was said."""
-        self.process.send_signal(number)
-        out, err = self.process.communicate(timeout=60)
-        assert out == ""
-        return self.process.returncode, err
-
-
-@pytest.fixture
-def serve() -> Iterator[Callable[..., Alone]]:
-    started = []
-
-    def start(*arguments: str) -> Alone:
-        started.append(Alone(*arguments))
-        return started[-1]
-
-    yield start
-    for each in started:
-        if each.process.poll() is None:
-            each.process.kill()
-        each.process.communicate()
 
 
 SIGNAL_IN_ANOTHER_THREAD = """
@@ -84,7 +39,7 @@ def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
 
 def fill(client: Client, tokens: list[int]):
     lease = client.lease(60, pool_id="p")
-    lease.insert(Insert(tokens, lease.allocate(len(tokens)).slots))
+    lease.insert(InsertCall(tokens, lease.allocate(len(tokens)).slots))
     return lease
 
 
@@ -97,7 +52,9 @@ def test_an_engine_elsewhere_uses_it(serve, tmp_path):
             assert client.match([1, 2, 3, 4]).lengths == [3]
             assert client.server_info().pool_id == "p"
         assert client.match([1, 2, 3]).lengths == [0]
-    assert served.end() == (0, "")
+    assert served.end() == (
+        0, "radixkv: cache cleared, pool 'p' with 3 tokens is gone: its last lease ended, of ''\n"
+    )  # fmt: skip
 
 
 def test_sigterm_drains(serve):
@@ -216,3 +173,27 @@ def test_watch_and_top_end_with_ctrl_c(serve):
             timer.start()
             _, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (0, "")
+
+
+def test_sighup_reads_the_tokens_again_and_ends_nothing(serve, tmp_path):
+    file = tmp_path / "tokens.toml"
+    entry = '[[token]]\nname = "x"\nrole = "data"\ntoken = "{}"\n'
+    file.write_text(entry.format("old"))
+    served = serve("--slots", "100", "--tokens", str(file))
+    with (
+        Client(served.address, token="old", timeout_s=60) as old,
+        Client(served.address, token="new", timeout_s=60) as new,
+    ):
+        old.match([1])
+        file.write_text(entry.format("new"))
+        served.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                new.match([1])
+                break
+            except errors.UnauthenticatedError:
+                assert time.monotonic() < end
+        with pytest.raises(errors.UnauthenticatedError):
+            old.match([1])
+    assert served.end() == (0, "")

@@ -153,7 +153,7 @@ def test_the_same_bits_every_time(name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_b20_slots_beyond_what_32_bits_address(name):
+def test_B20_slots_beyond_what_32_bits_address(name):
     """Element 2**31 of a layer lies in slot 2,097,152 here."""
     pool = MHATokenToKVPool(2_200_000, 1, 8, 128, torch.bfloat16, "cuda")
     k, v = (torch.randn(16, 8, 128, device="cuda").bfloat16() for _ in range(2))
@@ -173,7 +173,7 @@ def test_b20_slots_beyond_what_32_bits_address(name):
 
 
 @pytest.mark.parametrize("name", BACKENDS)
-def test_b20_a_long_shared_prefix_beyond_what_32_bits_address(name):
+def test_B20_a_long_shared_prefix_beyond_what_32_bits_address(name):
     """What the kernel for many queries reads, as above for few."""
     pool = MHATokenToKVPool(2_200_000, 1, 8, 128, torch.bfloat16, "cuda")
     options = {"mode": "tree", "q_heads": 32} if name == "tree" else {}
@@ -193,7 +193,7 @@ def test_b20_a_long_shared_prefix_beyond_what_32_bits_address(name):
     assert results[0].abs().max() > 0.1
 
 
-def test_b20_slots_are_copied_beyond_what_32_bits_address():
+def test_B20_slots_are_copied_beyond_what_32_bits_address():
     from radixkv.kernels.gpu.store import copy_slots
 
     pool = torch.zeros(2, 1, 2_200_000, 8, 128, dtype=torch.bfloat16, device="cuda")
@@ -219,7 +219,7 @@ def test_a_pool_copies_slots_that_overlap_or_not(target, page_size):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("query_len", [1, 4])
-def test_b61_graphs_replayed_in_any_order(name, query_len):
+def test_B61_graphs_replayed_in_any_order(name, query_len):
     """One backend, graphs captured from the largest batch to the smallest, one memory pool each."""
     batches, graphs, expected = {}, {}, {}
     paths, _ = shared((5, 512), own=40, requests=5)

@@ -365,7 +365,7 @@ def test_no_two_generations_ever_have_rows_of_one_version(tiny_llama):
     for _ in range(20):
         generation = generator.submit(SYSTEM, 3)
         generator.step()
-        names.append(generation.request.row_name)
+        names.append(generation.request.row_version)
         generator.run()
         del generation
     assert len(set(names)) == 20

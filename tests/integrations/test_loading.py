@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors import safe_open
 from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -76,6 +77,16 @@ def test_a_gguf_file_loads_as_transformers_would_load_it(tiny_gguf):
         tiny_gguf.parent, gguf_file=tiny_gguf.name, dtype=torch.float32
     )
     assert torch.equal(weights(load_model(tiny_gguf)), weights(direct))
+
+
+def test_a_converted_folder_says_what_other_engines_look_for(tiny_gguf):
+    folder = convert.convert_gguf(tiny_gguf)
+    assert json.loads((folder / "config.json").read_text())["architectures"] == ["LlamaForCausalLM"]
+    assert (folder / "generation_config.json").is_file()
+    with safe_open(folder / "model.safetensors", "pt") as saved:
+        names = set(saved.keys())
+    assert "model.embed_tokens.weight" in names
+    assert "lm_head.weight" not in names  # tied: engines skip it
 
 
 def test_a_gguf_file_is_converted_once_and_again_when_it_changes(tiny_gguf):

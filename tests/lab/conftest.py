@@ -5,9 +5,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from radixkv.lab.reading import Reading, read_log
-from radixkv.lab.requests import ListedLog, Request
-from radixkv.lab.store import StoredLog
+from radixkv.lab.logs.reading import Reading, read_log
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest
+from radixkv.lab.logs.store import StoredLog
 from radixkv.tree import DEFAULT
 
 
@@ -52,7 +52,7 @@ def ask(*prompts, sessions=None, outputs=(), namespaces=None) -> ListedLog:
 
     sessions = sessions or "".join(chr(at) for at in range(len(prompts)))
     return ListedLog(
-        Request(
+        LoggedRequest(
             at,
             sessions[at],
             sessions[:at].count(sessions[at]),

@@ -3,11 +3,12 @@ import pytest
 
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.clairvoyant import clairvoyant_hit_rate
-from radixkv.lab.curve import lru_curve, sampled_curve, shrink
-from radixkv.lab.paths import find_paths
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import ListedLog, Request
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest
+from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
+from radixkv.lab.replay.curve import lru_curve, sampled_curve, shrink
+from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 from tests.lab.conftest import ask
 
 CAPACITIES = (0, 1, 5, 17, 40, 90, 200, 1000)
@@ -24,7 +25,7 @@ def log(rng) -> ListedLog:
         ids = np.concatenate([stem[: int(rng.integers(1, 60))], own])
         padding = int(rng.integers(0, min(len(ids), 4)))
         space = Namespace(salt="a" if at % 5 == 0 else None)
-        requests.append(Request(at, str(at), 0, None, ids, (own,), space, padding))
+        requests.append(LoggedRequest(at, str(at), 0, None, ids, (own,), space, padding))
     return ListedLog(requests)
 
 
@@ -34,7 +35,9 @@ def test_the_curve_is_what_replays_give_at_every_capacity(log, page_size, output
     paths = find_paths(log, page_size=page_size, outputs=outputs)
     curve = lru_curve(paths)
     for capacity in CAPACITIES:
-        exact = replay(log, Setting(page_size, capacity, outputs=outputs)).hit_rate
+        exact = replay(
+            log, Setting(page_size, capacity, outputs=outputs, capacity_of="cache")
+        ).hit_rate
         assert curve.hit_rate(capacity) == pytest.approx(exact, abs=1e-12), capacity
     ideal = replay(log, Setting(page_size, outputs=outputs)).hit_rate
     assert paths.ideal_hit_rate == pytest.approx(ideal)
@@ -90,8 +93,10 @@ def test_a_sample_keeps_every_branch(log):
 def test_a_cache_small_enough_is_not_made_smaller(log):
     paths = find_paths(log)
     (found,) = sampled_curve(paths, [90], "slru")
-    padded = ListedLog(Request(r.id, r.session, 0, None, r.token_ids, (), r.namespace) for r in log)
-    exact = replay(padded, Setting(capacity=90, policy="slru"))
+    padded = ListedLog(
+        LoggedRequest(r.id, r.session, 0, None, r.token_ids, (), r.namespace) for r in log
+    )
+    exact = replay(padded, Setting(capacity=90, policy="slru", capacity_of="cache"))
     assert (found.every, found.error) == (1, 0)
     assert found.hit_rate == pytest.approx(exact.cached_tokens.sum() / log.lengths.sum(), abs=0.02)
 
@@ -99,16 +104,16 @@ def test_a_cache_small_enough_is_not_made_smaller(log):
 def test_a_sample_of_a_large_log_is_near(rng):
     stems = [rng.integers(0, 1000, 4000).astype(np.int32) for _ in range(12)]
     picks = [stems[at][: int(rng.integers(500, 4000))] for at in rng.zipf(1.5, 300) % 12]
-    log = ListedLog(Request(at, str(at), 0, None, ids) for at, ids in enumerate(picks))
+    log = ListedLog(LoggedRequest(at, str(at), 0, None, ids) for at, ids in enumerate(picks))
     (found,) = sampled_curve(find_paths(log), [20_000], "lfu")
-    exact = replay(log, Setting(capacity=20_000, policy="lfu")).hit_rate
+    exact = replay(log, Setting(capacity=20_000, policy="lfu", capacity_of="cache")).hit_rate
     assert found.every == 2
     assert found.hit_rate == pytest.approx(exact, abs=0.005)
     assert abs(found.error) < 0.005
 
 
 def test_pages_are_samples_already(log):
-    with pytest.raises(InvalidArgumentError, match="page_size is 4"):
+    with pytest.raises(InvalidArgumentError, match="page_size of a sampled curve must be 1; got 4"):
         sampled_curve(find_paths(log, page_size=4), [10], "lfu")
 
 
@@ -137,7 +142,10 @@ def test_no_policy_does_better_on_this_log(log):
         best = clairvoyant_hit_rate(paths, capacity)
         assert best <= paths.ideal_hit_rate + 1e-12
         for policy in ("lru", "slru", "adaptive"):
-            assert replay(log, Setting(capacity=capacity, policy=policy)).hit_rate <= best
+            assert (
+                replay(log, Setting(capacity=capacity, policy=policy, capacity_of="cache")).hit_rate
+                <= best
+            )
 
 
 def test_the_clairvoyant_evicts_whole_pages(log):
@@ -148,5 +156,5 @@ def test_the_clairvoyant_evicts_whole_pages(log):
 def test_a_capacity_is_no_negative_number(log):
     paths = find_paths(log)
     for ask_for in (lru_curve(paths).hit_rate, lambda n: clairvoyant_hit_rate(paths, n)):
-        with pytest.raises(InvalidArgumentError, match="capacity is -1"):
+        with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got -1"):
             ask_for(-1)

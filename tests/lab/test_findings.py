@@ -6,11 +6,11 @@ import lzma
 import numpy as np
 import pytest
 
-from radixkv.lab.explain import explain
-from radixkv.lab.findings import findings
-from radixkv.lab.replay import Setting
-from radixkv.lab.requests import ListedLog, Request, in_order
-from radixkv.lab.tokenizing import ByteTokenizer, load_tokenizer
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest, in_order
+from radixkv.lab.logs.tokenizing import ByteTokenizer, load_tokenizer
+from radixkv.lab.replay.setting import Setting
+from radixkv.lab.report.findings import findings
+from radixkv.lab.report.misses import explain
 from tests.lab.conftest import ask
 
 BODY = "You are a helpful assistant of the library. Answer in short sentences. " * 4
@@ -75,7 +75,7 @@ def test_evictions_are_told_by_whose_pressure():
     assert own.what == "evicted by requests of its own session"
     long = next(
         each
-        for each in told("abcdef", "abcdef", setting={"capacity": 4})
+        for each in told("abcdef", "abcdef", setting={"capacity": 4, "capacity_of": "cache"})
         if each.cause == "evicted"
     )
     assert "its own prompt, which is longer than the room" in long.what
@@ -121,7 +121,7 @@ def test_an_empty_log():
 
 def test_a_million_tokens_at_once():
     tokens = np.arange(1_000_000, dtype=np.int32)
-    log = ListedLog(Request(at, "s", at, None, np.roll(tokens, at), ()) for at in (0, 1))
+    log = ListedLog(LoggedRequest(at, "s", at, None, np.roll(tokens, at), ()) for at in (0, 1))
     found = findings(log, explain(log))
     assert sum(each.tokens for each in found) == 2_000_000
 

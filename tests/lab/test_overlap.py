@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from radixkv.lab.overlap import NOTHING, WINDOW, Overlap, overlap
+from radixkv.lab.report.overlap import NOTHING, WINDOW, Overlap, overlap
 
 
 @pytest.fixture

@@ -15,9 +15,9 @@ from tokenizers.pre_tokenizers import Whitespace
 
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError, InvalidLogError
-from radixkv.lab import reading
-from radixkv.lab.packed import zstd
-from radixkv.lab.reading import Reading, read_log
+from radixkv.lab.logs import reading
+from radixkv.lab.logs.packed import zstd
+from radixkv.lab.logs.reading import Reading, read_log
 
 BYTES = Reading(tokenizer="bytes")
 
@@ -109,6 +109,37 @@ def test_a_block_shorter_than_a_block(write):
     assert [(request.length, request.padding) for request in log] == [(3, 509), (5, 507)]
 
 
+# ---- blocks of a size that the lines name ----
+
+SIZED = {"block_size": 64, "hash_ids": [5, 6], "input_length": 100, "output_length": 3}
+
+
+def test_blocks_of_the_size_that_the_lines_name(write):
+    log = read_log(write(SIZED | {"timestamp": 1500, "session": "a"}, SIZED | {"input_length": 90}))
+    first, second = log
+    assert (log.about.format, log.about.block_size) == ("sized-blocks", 64)
+    assert (first.session, first.ts, first.length, first.padding) == ("a", 1.5, 100, 28)
+    assert (second.length, len(second.token_ids)) == (90, 128)
+    assert np.array_equal(first.token_ids, second.token_ids)
+    assert len(first.outputs[0]) == 3
+
+
+def test_blocks_of_two_sizes_in_one_log_are_refused(write):
+    path = write(SIZED, SIZED | {"block_size": 16, "input_length": 30})
+    with pytest.raises(InvalidLogError, match="line 2: block_size must be 64, as the first line"):
+        read_log(path)
+    log = read_log(path, Reading(skip_bad=True))
+    assert (len(log), log.about.skipped) == (1, 1)
+
+
+def test_a_first_line_that_cannot_say_its_block_size_is_left_out(write):
+    path = write(SIZED | {"block_size": 0}, SIZED)
+    with pytest.raises(InvalidLogError, match="line 1: block_size must be an int from 1"):
+        read_log(path)
+    log = read_log(path, Reading(skip_bad=True))
+    assert (len(log), log.about.skipped, log.about.block_size) == (1, 1, 64)
+
+
 def test_lengths(write):
     path = write("TIMESTAMP,ContextTokens,GeneratedTokens", "2023-11-16 18:15:46.6805900,3,2",
                  "2023-11-16 18:15:47,4,0", name="log.csv")  # fmt: skip
@@ -139,8 +170,14 @@ def test_chats_in_chatml_where_there_is_no_template(write):
 
 def test_chats_as_a_batch_file_has_them(write):
     tool = {"type": "function", "function": {"name": "look"}}
-    log = read_log(write({"custom_id": "1", "body": CHAT | {"tools": [tool]}}), BYTES)
-    assert text_of(log[0].token_ids).startswith('<|im_start|>system\n{"type": "function"')
+    path = write({"custom_id": "1", "body": CHAT | {"tools": [tool]}})
+    assert text_of(read_log(path, BYTES)[0].token_ids).startswith(
+        '<|im_start|>system\n{"description": null, "name": "look"'
+    )
+    as_vllm = Reading(tokenizer="bytes", engine="vllm")
+    assert text_of(read_log(path, as_vllm)[0].token_ids).startswith(
+        '<|im_start|>system\n{"type": "function"'
+    )
 
 
 def test_the_chat_template_beside_the_tokenizer(write, tmp_path):
@@ -210,7 +247,7 @@ def test_a_file_cut_in_the_middle(write, pack):
 
 def test_a_plain_file_cut_in_the_middle_of_a_line(write):
     path = write(*ROWS[:10], pack=lambda whole: whole[:-10])
-    with pytest.raises(InvalidLogError, match=r"log.jsonl, line 10: it is no JSON object"):
+    with pytest.raises(InvalidLogError, match=r"log.jsonl, line 10: it is not a JSON object"):
         read_log(path, BYTES)
     log = read_log(path, Reading(tokenizer="bytes", skip_bad=True))
     assert (len(log), log.about.skipped) == (9, 1)
@@ -231,19 +268,19 @@ def test_packed_data_that_is_damaged(write, pack):
 # ---- bad lines ----
 
 BAD = [
-    (b'{"prompt": "a', "", "it is no JSON object"),
-    (b"[1]", "", "it is a JSON list; it takes an object"),
-    (b'{"prompt": "\xff"}', "", "it is no JSON object"),
-    (b"[" * 100_000, "", "it is no JSON object"),
-    ({"prompt": ""}, "prompt", "prompt is ''; it takes text"),
-    ({"text": "a"}, "prompt", "prompt is missing; it takes text"),
-    ({"prompt": 7}, "prompt", "prompt is 7; it takes text"),
+    (b'{"prompt": "a', "", "it is not a JSON object"),
+    (b"[1]", "", "it must be a JSON object; got a list"),
+    (b'{"prompt": "\xff"}', "", "it is not in UTF-8; --encoding names another"),
+    (b"[" * 100_000, "", "it is not a JSON object"),
+    ({"prompt": ""}, "prompt", "prompt must be text that is not empty; got ''"),
+    ({"question": "a"}, "prompt", "prompt must be text.*; it is missing"),
+    ({"prompt": 7}, "prompt", "prompt must be text.*; got 7"),
     ({"prompt": "\ud800"}, "prompt", "half a surrogate pair at 0"),
-    ({"prompt": "a", "outputs": [3]}, "outputs", r"outputs is \[3\]; it takes a list of text"),
-    ({"prompt": "a", "ts": "soon"}, "ts", "ts is 'soon'; it takes seconds"),
-    ({"prompt": "a", "ts": float("nan")}, "ts", "ts is nan; it takes seconds"),
-    (b'{"prompt": "a", "ts": 1' + b"0" * 400 + b"}", "ts", "ts is 1000*.*; it takes seconds"),
-    ({"prompt": "a", "session": []}, "session", r"session is \[\]; it takes text or a number"),
+    ({"prompt": "a", "outputs": [None]}, "outputs", r"outputs must be a list of text; got \[N"),
+    ({"prompt": "a", "ts": "soon"}, "ts", "ts must be a number.*; got 'soon'"),
+    ({"prompt": "a", "ts": float("nan")}, "ts", "ts must be a number.*; got nan"),
+    (b'{"prompt": "a", "ts": 1' + b"0" * 400 + b"}", "ts", "ts must be a number.*; got 1000*"),
+    ({"prompt": "a", "session": []}, "session", r"session must be text or a number; got \[\]"),
 ]
 
 
@@ -261,23 +298,21 @@ def test_a_bad_line_is_named_with_its_field(write, line, field, message):
 BLOCK = {"hash_ids": [1], "input_length": 5}
 BAD_OF_FORMATS = [
     ("ids", {"prompt": [1]}, {"prompt": []}, "at least one token id"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] is -2"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] is 'a'"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, True]}, r"prompt\[1\] is True"),
-    ("ids", {"prompt": [1]}, {"prompt": [False]}, r"prompt\[0\] is False"),
-    ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] is True"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] must be .* got -2"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] must be .* got 'a'"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, True]}, r"prompt\[1\] must be a token id; got True"),
+    ("ids", {"prompt": [1]}, {"prompt": [False]}, r"prompt\[0\] must be a token id; got False"),
+    ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] must be"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": 3}, "lists of token ids"),
-    ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length is 0; it takes a whole number"),
-    ("blocks", BLOCK, BLOCK | {"input_length": 600}, "2 hashes for 600 tokens"),
-    ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids is '1'"),
-    ("chat", CHAT, {"messages": []}, r"messages is \[\]"),
-    ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] is .* with \"role\""),
-    ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
-     r"messages\[0\].content\[0\] is .* no other content"),
-    ("chat", CHAT, CHAT | {"choices": 3}, "choices is 3"),
-    ("chat", CHAT, CHAT | {"ts": 1e15}, "ts is 10*.0; it takes seconds since 1970, up to the year"),
-    ("chat", CHAT, CHAT | {"ts": -1e15}, "ts is -10*.0; it takes seconds since 1970"),
-    ("chat", CHAT, CHAT | {"created": 1e300}, "created is 1e.300; it takes seconds since 1970"),
+    ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length must be an int from 1 .*; got 0"),
+    ("blocks", BLOCK, BLOCK | {"hash_ids": [1, 2]}, "1 hashes for 5 tokens"),
+    ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids must be a list of ints; got '1'"),
+    ("chat", CHAT, {"messages": []}, r"messages must be messages; got \[\]"),
+    ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] must be .* with \"role\""),
+    ("chat", CHAT, {"messages": [{"role": "user", "content": [{"type": "hologram"}]}]},
+     r"messages\[0\].content\[0\].type must be one of text"),
+    ("chat", CHAT, CHAT | {"choices": 3}, "choices must be a list of choices; got 3"),
+    ("chat", CHAT, CHAT | {"created": 1e300}, "ts must be seconds since 1970, up to the year 9999"),
 ]  # fmt: skip
 
 
@@ -292,76 +327,79 @@ def test_bad_lines_of_other_formats(write, format, good, bad, message):
 
 def test_a_bad_line_of_a_csv(write):
     path = write("ContextTokens,GeneratedTokens", "3,2", "4", "x,1", name="log.csv")
-    with pytest.raises(InvalidLogError, match="line 3: it has 1 cells; the header has 2"):
+    with pytest.raises(InvalidLogError, match=r"line 3: it must have 2 cells, .*; got 1"):
         read_log(path)
     log = read_log(path, Reading(skip_bad=True))
     assert (len(log), log.about.skipped) == (1, 2)
-    assert log.about.first_bad[1].startswith(
-        "line 4: ContextTokens is 'x'; it takes a whole number"
-    )
+    assert log.about.first_bad[1].startswith("line 4: ContextTokens must be an int from 1")
 
 
 def test_one_line_in_a_hundred_is_broken(write):
     rows = [b"{broken" if at % 100 == 50 else row for at, row in enumerate(ROWS)]
     log = read_log(write(*rows), Reading(tokenizer="bytes", skip_bad=True))
     assert (len(log), log.about.skipped, len(log.about.first_bad)) == (2970, 30, 5)
-    assert "left out 30 bad lines, first line 51: it is no JSON" in log.about.left_out()
+    assert (
+        "left out 30 bad lines, 0.1% of the text (30 x it is not a JSON object), first line 51"
+        in log.about.left_out()
+    )
 
 
 # ---- what is no log ----
 
 
 def test_an_empty_file(write):
-    with pytest.raises(InvalidLogError, match="it has no line with any of prompt, messages"):
+    with pytest.raises(InvalidLogError, match="it has no line with any of hash_ids"):
         read_log(write(), BYTES)
     with pytest.raises(InvalidLogError, match="it has no line"):
         read_log(write(), Reading(skip_bad=True))
 
 
 def test_a_file_of_bad_lines_alone(write):
-    with pytest.raises(InvalidLogError, match=r"has no request \(2 bad lines\)"):
-        read_log(write(b"{", b"{"), Reading(format="text", tokenizer="bytes", skip_bad=True))
+    with pytest.raises(
+        InvalidLogError, match=r"has no request \(2 bad lines, first line 1: it is not"
+    ):
+        read_log(write(b"{x", b"{x"), Reading(format="text", tokenizer="bytes", skip_bad=True))
 
 
 def test_what_is_not_there(tmp_path):
-    with pytest.raises(InvalidLogError, match="is no file"):
+    with pytest.raises(InvalidLogError, match="is not a file"):
         read_log(tmp_path / "none.jsonl")
-    with pytest.raises(InvalidLogError, match="is no file"):
+    with pytest.raises(InvalidLogError, match="is not a file"):
         read_log(tmp_path)
 
 
 def test_a_log_of_something_else(write):
-    with pytest.raises(InvalidLogError, match="line 1 has none of prompt, messages, token_ids"):
+    with pytest.raises(InvalidLogError, match=r"has none of .*, messages, .* prompt"):
         read_log(write({"question": "a"}))
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
     with pytest.raises(InvalidArgumentError, match="has text; give a tokenizer"):
         read_log(write({"prompt": "a"}))
-    with pytest.raises(InvalidArgumentError, match="is not there"):
+    with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
-    with pytest.raises(InvalidArgumentError, match="is no tokenizer"):
+    with pytest.raises(InvalidArgumentError, match="is not a tokenizer"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=write("{}", name="other.json")))
 
 
 def test_a_format_that_is_none():
-    with pytest.raises(InvalidArgumentError, match="format is 'xml'; it takes one of text, ids"):
+    with pytest.raises(InvalidArgumentError, match=r"format must be one of .*; got 'xml'"):
         Reading(format="xml")
 
 
 def test_a_chat_template_that_is_none(write, tmp_path):
     broken = tmp_path / "broken.jinja"
     broken.write_text("{% if %}")
-    with pytest.raises(InvalidArgumentError, match="the chat template is none"):
+    with pytest.raises(InvalidArgumentError, match="the chat template cannot be compiled"):
         read_log(write(CHAT), Reading(tokenizer="bytes", chat_template=broken))
 
 
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("tokenizer_config.json", b"{broken", "is no JSON object: Expecting"),
-        ("tokenizer_config.json", b"[1]", "is no JSON object: it is a list"),
-        ("tokenizer_config.json", b"[" * 100_000, "is no JSON object: .*recursion"),
+        ("tokenizer_config.json", b"{broken", "must be a JSON object: Expecting"),
+        ("tokenizer_config.json", b"[1]", "must be a JSON object: got a list"),
+        ("tokenizer_config.json", b"[" * 100_000, "must be a JSON object: .*recursion"),
         ("tokenizer_config.json", b"\xff", "'utf-8' codec can't decode"),
         ("chat_template.jinja", b"\xff", "'utf-8' codec can't decode"),
     ],
@@ -380,12 +418,12 @@ def test_what_is_beside_the_tokenizer_is_broken(write, tmp_path, name, content, 
 def test_a_log_is_tokenized_once_for_its_content(write, tmp_path, monkeypatch):
     monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
     heard = []
-    first = read_log(write({"prompt": "a"}), BYTES, tell=heard.append)
+    first = read_log(write({"prompt": "a"}), BYTES, progress=heard.append)
     assert heard
     heard.clear()
-    again = read_log(write({"prompt": "a"}, name="other name"), BYTES, tell=heard.append)
+    again = read_log(write({"prompt": "a"}, name="other name"), BYTES, progress=heard.append)
     assert (heard, again.folder) == ([], first.folder)
-    other = read_log(write({"prompt": "b"}), BYTES, tell=heard.append)
+    other = read_log(write({"prompt": "b"}), BYTES, progress=heard.append)
     assert heard
     assert other.folder != first.folder
 
@@ -402,7 +440,7 @@ def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
     path = write({"prompt": "a"}, {"prompt": "b"})
     inner = []
     # The other one reads it whole while the first is reading.
-    log = read_log(path, BYTES, tell=lambda _: inner or inner.append(read_log(path, BYTES)))
+    log = read_log(path, BYTES, progress=lambda _: inner or inner.append(read_log(path, BYTES)))
     assert (log.folder, len(log)) == (inner[0].folder, 2)
     assert [*reading.cache_folder().iterdir()] == [log.folder]
 

@@ -6,15 +6,21 @@ import pytest
 
 from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.admission import Admission, in_admission_order
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import ListedLog
+from radixkv.lab.logs.requests import ListedLog
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.scheduling import Scheduling, in_scheduled_order
+from radixkv.lab.replay.setting import Setting
 from tests.lab.conftest import ask
 from tests.support.trees import CORES
 
 
 def cached(log, **setting):
     return replay(log, Setting(**setting)).cached_tokens.tolist()
+
+
+def cached_beside(log, **setting):
+    """Where the capacity is that of the cache beside the requests in flight."""
+    return cached(log, capacity_of="cache", **setting)
 
 
 def test_a_request_finds_what_those_before_it_brought():
@@ -37,17 +43,31 @@ def test_whole_pages_only():
 def test_a_capacity_evicts_the_least_recently_used():
     log = ask("aaaa", "bbbb", "cccc", "aaaa", "cccc")
     assert cached(log) == [0, 0, 0, 3, 3]
-    found = replay(log, Setting(capacity=8))
+    found = replay(log, Setting(capacity=8, capacity_of="cache"))
     assert found.cached_tokens.tolist() == [0, 0, 0, 0, 3]
     assert found.evicted_tokens.tolist() == [0, 0, 4, 4, 0]
+    # In a pool the last token, computed once more, has a slot of its own until it is shared.
+    pool = replay(log, Setting(capacity=8))
+    assert pool.cached_tokens.tolist() == [0, 0, 0, 0, 3]
+    assert pool.evicted_tokens.tolist() == [0, 0, 4, 4, 1]
 
 
 def test_a_prompt_longer_than_the_capacity_keeps_its_beginning():
-    assert cached(ask("abcdef", "abcdef"), capacity=4) == [0, 4]
+    assert cached_beside(ask("abcdef", "abcdef"), capacity=4) == [0, 4]
+
+
+def test_a_request_longer_than_the_pool_is_refused_and_counted():
+    found = replay(ask("abcdef", "abc", "abcdef", "abc"), Setting(capacity=4))
+    assert found.cached_tokens.tolist() == [0, 0, 0, 2]
+    assert (found.refused, found.prompt_tokens.sum()) == (2, 18)
+    with_answer = replay(ask("abc", "abc", outputs=("de", "d")), Setting(capacity=4))
+    assert (with_answer.refused, with_answer.cached_tokens.tolist()) == (1, [0, 0])
 
 
 def test_capacity_0_keeps_nothing():
     assert cached(ask("abc", "abc"), capacity=0) == [0, 0]
+    assert cached(ask("abc", "abc"), capacity=0, in_flight=16) == [0, 0]
+    assert cached_beside(ask("abc", "abc"), capacity=0) == [0, 0]
 
 
 def test_outputs_are_cached_only_when_asked():
@@ -58,8 +78,8 @@ def test_outputs_are_cached_only_when_asked():
 
 def test_another_policy():
     log = ask("a1", "b1", "a1", "c1", "a1", "b1")
-    assert cached(log, capacity=4, policy="lru")[4] == 1
-    assert cached(log, capacity=4, policy="fifo")[4] == 0
+    assert cached_beside(log, capacity=4, policy="lru")[4] == 1
+    assert cached_beside(log, capacity=4, policy="fifo")[4] == 0
 
 
 def test_namespaces_share_nothing():
@@ -69,8 +89,25 @@ def test_namespaces_share_nothing():
 
 def test_what_is_in_flight_is_kept():
     log = ask("aaaa", "bbbb", "cccc", "aaaa", "bbbb")
-    assert cached(log, capacity=4) == [0, 0, 0, 0, 0]
-    assert cached(log, capacity=4, in_flight=4) == [0, 0, 0, 3, 3]
+    assert cached_beside(log, capacity=4) == [0, 0, 0, 0, 0]
+    assert cached_beside(log, capacity=4, in_flight=4) == [0, 0, 0, 3, 3]
+
+
+def test_what_is_in_flight_is_in_the_pool():
+    log = ask("aaaa", "bbbb", "cccc", "aaaa", "bbbb")
+    found = replay(log, Setting(capacity=8, in_flight=4))
+    # The third waits for the first to end, which makes its room.
+    assert found.cached_tokens.tolist() == [0, 0, 0, 0, 0]
+    assert (found.peak_in_flight, found.waited) == (8, 3)
+    assert cached(log, capacity=12, in_flight=4) == [0, 0, 0, 3, 3]
+
+
+def test_an_answer_has_room_in_the_pool_from_the_beginning():
+    log = ask("aa", "bb", "aac", outputs=("xx", "yy", "z"))
+    found = replay(log, Setting(capacity=8, in_flight=2))
+    assert (found.peak_in_flight, found.waited) == (8, 0)
+    found = replay(log, Setting(capacity=7, in_flight=2))
+    assert (found.peak_in_flight, found.waited) == (4, 2)
 
 
 def test_a_request_in_flight_shares_its_prompt_but_not_yet_its_output():
@@ -81,7 +118,7 @@ def test_a_request_in_flight_shares_its_prompt_but_not_yet_its_output():
 
 def test_a_request_that_waits_is_admitted_for_its_match():
     log = ask("aaaa", "bbbb", "aaax", "bbbx")
-    found = replay(log, Setting(capacity=4, admission=Admission(waiting=4, patience=9)))
+    found = replay(log, Setting(capacity=4, scheduling=Scheduling(waiting=4, patience=9)))
     assert found.ids.tolist() == [0, 2, 1, 3]
     assert found.arrivals.tolist() == [0, 2, 1, 3]
     assert found.cached_tokens.tolist() == [0, 3, 0, 3]
@@ -90,7 +127,7 @@ def test_a_request_that_waits_is_admitted_for_its_match():
 
 def test_no_one_is_passed_over_more_often_than_patience_allows():
     log = ask("aaaa", "bbbb", "aaax", "aaay", "aaaz")
-    order = replay(log, Setting(admission=Admission(waiting=5, patience=2))).ids
+    order = replay(log, Setting(scheduling=Scheduling(waiting=5, patience=2))).ids
     assert order.tolist() == [0, 2, 3, 1, 4]
 
 
@@ -98,8 +135,8 @@ def test_no_one_is_passed_over_more_often_than_patience_allows():
 def test_whatever_is_cached_no_one_is_passed_over_more_often(rng, patience):
     sessions = "".join(rng.choice(list("abcdef"), 300))
     log = ask(*["x"] * 300, sessions=sessions)
-    how = Admission(waiting=20, patience=patience)
-    order = [at for at, _ in in_admission_order(log, how, lambda *_: int(rng.integers(9)))]
+    how = Scheduling(waiting=20, patience=patience)
+    order = [at for at, _ in in_scheduled_order(log, how, lambda *_: int(rng.integers(9)))]
     assert max(passed_over(order, sessions, how.waiting).values()) == patience
 
 
@@ -116,14 +153,14 @@ def passed_over(order, sessions, waiting):
 
 def test_a_session_keeps_its_order_in_the_queue():
     log = ask("aaaa", "bbbb", "aaaa", sessions="uvv")
-    order = replay(log, Setting(admission=Admission(waiting=3, patience=9))).ids
+    order = replay(log, Setting(scheduling=Scheduling(waiting=3, patience=9))).ids
     assert order.tolist() == [0, 1, 2]
 
 
 def test_every_request_is_admitted_once(rng):
     letters = ["".join(rng.choice(list("ab"), rng.integers(1, 9))) for _ in range(200)]
     log = ask(*letters)
-    found = replay(log, Setting(capacity=30, in_flight=3, admission=Admission(8, 5)))
+    found = replay(log, Setting(capacity=30, in_flight=3, scheduling=Scheduling(8, 5)))
     assert sorted(found.ids.tolist()) == list(range(200))
     assert (found.arrivals - range(200)).max() < 8
     assert found.prompt_tokens.sum() == log.lengths.sum()
@@ -131,7 +168,7 @@ def test_every_request_is_admitted_once(rng):
 
 def test_the_replay_counts_its_requests():
     heard = []
-    replay(ask("a", "b", "c"), tell=heard.append)
+    replay(ask("a", "b", "c"), progress=heard.append)
     assert heard == [1, 2, 3]
 
 
@@ -143,10 +180,10 @@ def test_an_empty_log():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"page_size": 0}, "page_size is 0"),
-        ({"capacity": -1}, "capacity is -1"),
-        ({"in_flight": 0}, "in_flight is 0"),
-        ({"policy": "lucky"}, "policy is 'lucky'; it takes one of lru"),
+        ({"page_size": 0}, "page_size must be .* got 0"),
+        ({"capacity": -1}, "capacity must be .* got -1"),
+        ({"in_flight": 0}, "in_flight must be .* got 0"),
+        ({"policy": "lucky"}, "policy must be one of lru"),
     ],
 )
 def test_a_setting_that_is_none(wrong, message):

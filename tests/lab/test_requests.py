@@ -4,13 +4,15 @@ import numpy as np
 import pytest
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.requests import ListedLog, Request, in_order, interleave
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest, in_order, interleave
 
 
 def log_of(sessions, times=None):
     times = times or [None] * len(sessions)
     return ListedLog(
-        Request(at, session, sessions[:at].count(session), ts, np.arange(at + 1, dtype=np.int32))
+        LoggedRequest(
+            at, session, sessions[:at].count(session), ts, np.arange(at + 1, dtype=np.int32)
+        )
         for at, (session, ts) in enumerate(zip(sessions, times, strict=True))
     )
 
@@ -61,7 +63,7 @@ def test_more_turns_than_sessions():
 
 @pytest.mark.parametrize("order", ["", "random", "interleave-0", "interleave-x", "interleave"])
 def test_an_order_that_is_none(order):
-    with pytest.raises(InvalidArgumentError, match="it takes file, time or interleave-N"):
+    with pytest.raises(InvalidArgumentError, match="order must be file, time or interleave-N"):
         in_order(log_of("ab"), order)
 
 

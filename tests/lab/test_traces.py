@@ -2,8 +2,9 @@
 
 import pytest
 
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.requests import in_order
+from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 # trace, order, capacity, outputs, percent at page sizes 1, 16, 64 and 512
 PUBLISHED = [
@@ -23,11 +24,29 @@ PAGE_SIZES = (1, 16, 64, 512)
 def test_published_hit_rates(read_trace, name, order, capacity, outputs, percents):
     log = in_order(read_trace(name), order)
     for page_size, percent in zip(PAGE_SIZES, percents, strict=False):
-        found = replay(log, Setting(page_size, capacity, outputs=outputs))
+        found = replay(log, Setting(page_size, capacity, outputs=outputs, capacity_of="cache"))
         assert 100 * found.hit_rate == pytest.approx(percent, abs=0.1)
 
 
+@pytest.mark.parametrize(
+    ("name", "capacity", "percent"),
+    [
+        ("claude_code_a", 250_000, 30.60),
+        ("claude_code_a", 1_000_000, 85.03),
+        ("claude_code_b", 500_000, 35.70),
+        ("claude_code_b", None, 96.30),
+    ],
+)
+def test_published_hit_rates_of_traces_of_blocks_of_64(read_trace, name, capacity, percent):
+    log = read_trace(name)
+    assert (log.about.format, log.about.block_size) == ("sized-blocks", 64)
+    found = replay(log, Setting(64, capacity, capacity_of="cache"))
+    assert 100 * found.hit_rate == pytest.approx(percent, abs=0.1)
+
+
 def test_a_published_hit_rate_of_a_trace_of_blocks(read_trace):
-    found = replay(read_trace("mooncake_conversation"), Setting(512, capacity=10_000 * 512))
+    found = replay(
+        read_trace("mooncake_conversation"), Setting(512, 10_000 * 512, capacity_of="cache")
+    )
     assert 100 * found.hit_rate == pytest.approx(21.6, abs=0.1)
     assert found.prompt_tokens.sum() == 144_793_823

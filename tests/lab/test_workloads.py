@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.lab.packed import read_packed, write_packed
-from radixkv.lab.reading import read_log
-from radixkv.lab.replay import Setting, replay
-from radixkv.lab.workloads import WORKLOADS, generate, save
+from radixkv.lab.logs.packed import read_packed, write_packed
+from radixkv.lab.logs.reading import read_log
+from radixkv.lab.logs.workloads import WORKLOADS, generate, save
+from radixkv.lab.replay.replay import replay
+from radixkv.lab.replay.setting import Setting
 
 
 def as_lists(log):
@@ -83,10 +84,13 @@ def test_what_is_saved_is_read_again(tmp_path):
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"name": "poker"}, "workload is 'poker'; it takes one of chat, few-shot"),
-        ({"name": "chat", "requests": 0}, "requests is 0"),
-        ({"name": "chat", "requests": 10**20}, "requests is 1000*; it takes 1 to 1000000"),
-        ({"name": "chat", "seed": -1}, "seed is -1"),
+        ({"name": "poker"}, "workload must be one of chat, few-shot"),
+        ({"name": "chat", "requests": 0}, "requests must be .* got 0"),
+        (
+            {"name": "chat", "requests": 10**20},
+            "requests must be an int from 1 to 1000000; got 1000*",
+        ),
+        ({"name": "chat", "seed": -1}, "seed must be .* got -1"),
     ],
 )
 def test_what_cannot_be_made(wrong, message):

@@ -3,7 +3,8 @@ from typing import Any
 import pytest
 
 from radixkv.errors import CoreUnavailableError
-from radixkv.router.holdings import Holdings, new_holdings
+from radixkv.router.factory import new_holdings
+from radixkv.router.holdings import Holdings
 
 
 def _available_cores() -> list[str]:

@@ -6,7 +6,7 @@ import pytest
 
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
 from radixkv.router import PrefixIndex
-from radixkv.router.holdings import new_holdings
+from radixkv.router.factory import new_holdings
 from tests.router.conftest import CORES
 from tests.router.holders import codes
 
@@ -16,7 +16,7 @@ def test_the_core_may_be_named(core, monkeypatch):
     assert PrefixIndex(core).core == core
     monkeypatch.setenv("RADIXKV_CORE", core)
     assert new_holdings().core == core
-    with pytest.raises(InvalidArgumentError, match="'rust'; it takes") as caught:
+    with pytest.raises(InvalidArgumentError, match="got 'rust'") as caught:
         new_holdings("rust")
     assert caught.value.details == {"core": "rust"}
 

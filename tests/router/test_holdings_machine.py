@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
 from radixkv import DEFAULT
-from radixkv.router.holdings import new_holdings
+from radixkv.router.factory import new_holdings
 from tests.router.conftest import CORES
 from tests.router.holders import OTHER, Engine
 

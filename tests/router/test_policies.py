@@ -7,17 +7,19 @@ import numpy as np
 import pytest
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.router import POLICIES, Choice, Question, new_policy
+from radixkv.router import POLICIES, PickInput, Router, RoutingChoice, new_policy
 
 
-def question(lengths, loads=None, turns=None, *, work=None, length=100, key=b"key", workers=None):
+def question(
+    lengths, loads=None, last_picked=None, *, recent=None, length=100, key=b"key", workers=None
+):
     n = len(lengths)
-    return Question(
+    return PickInput(
         workers=workers or tuple(f"w{at}" for at in range(n)),
         lengths=np.array(lengths, np.int32),
         loads=np.array(loads or [0] * n, float),
-        work=np.array(work or [0] * n, float),
-        turns=np.array(turns or [0] * n, np.int64),
+        recent_loads=np.array(recent or [0] * n, float),
+        last_picked=np.array(last_picked or [0] * n, np.int64),
         prompt_length=length,
         key=lambda: key,
     )
@@ -34,13 +36,15 @@ def place(policy, *args, **how):
 
 
 def test_the_policies_there_are():
-    assert set(POLICIES) == {"cache-aware", "consistent-hashing", "least-load", "round-robin"}
+    assert set(POLICIES) == {
+        "cache-aware", "consistent-hashing", "least-load", "lmetric", "round-robin"
+    }  # fmt: skip
     for name in POLICIES:
         assert new_policy(name).name == name
 
 
 def test_unknown_names_and_options_are_refused():
-    with pytest.raises(InvalidArgumentError, match="'nearest'; there are cache-aware, consistent-"):
+    with pytest.raises(InvalidArgumentError, match=r"one of cache-aware, .*; got 'nearest'"):
         new_policy("nearest")
     with pytest.raises(InvalidArgumentError, match=r"policy round-robin: .*weight"):
         new_policy("round-robin", weight=2)
@@ -49,14 +53,14 @@ def test_unknown_names_and_options_are_refused():
 @pytest.mark.parametrize("policy", POLICIES)
 def test_one_worker_gets_all(policy):
     choice = new_policy(policy).choose(question([3], [90]))
-    assert isinstance(choice, Choice)
+    assert isinstance(choice, RoutingChoice)
     assert choice.at == 0
     assert choice.reason
 
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_a_question_is_not_changed(policy):
-    asked = question([3, 5, 5], [1, 2, 2], [1, 2, 3], work=[9, 8, 8])
+    asked = question([3, 5, 5], [1, 2, 2], [1, 2, 3], recent=[9, 8, 8])
     before = [array.tolist() for array in asked[1:5]]
     new_policy(policy).choose(asked)
     assert [array.tolist() for array in asked[1:5]] == before
@@ -67,7 +71,7 @@ def test_a_question_is_not_changed(policy):
 
 def test_who_holds_most_wins_among_equals(cache_aware):
     assert at(cache_aware(), [10, 90, 50]) == 1
-    assert at(cache_aware(), [10, 90, 50], [3, 3, 3], work=[7, 7, 7]) == 1
+    assert at(cache_aware(), [10, 90, 50], [3, 3, 3], recent=[7, 7, 7]) == 1
 
 
 def test_a_little_load_does_not_outweigh_a_match(cache_aware):
@@ -90,37 +94,39 @@ def test_misses_and_ties_go_to_the_least_loaded_then_round(cache_aware):
 
 
 def test_misses_go_to_who_has_done_least(cache_aware):
-    assert at(cache_aware(), [0, 0, 0], work=[9_000, 7_000, 8_000]) == 1
-    assert at(cache_aware(), [0, 0, 0], [1, 0, 0], work=[0, 7_000, 8_000]) == 0, "and not by turns"
+    assert at(cache_aware(), [0, 0, 0], recent=[9_000, 7_000, 8_000]) == 1
+    assert at(cache_aware(), [0, 0, 0], [1, 0, 0], recent=[0, 7_000, 8_000]) == 0, (
+        "and not by turns"
+    )
 
 
 def test_a_match_is_given_up_when_its_worker_is_ten_times_as_far_ahead(cache_aware):
-    assert at(cache_aware(), [60, 0], work=[5_590, 5_000]) == 0
-    assert at(cache_aware(), [60, 0], work=[5_610, 5_000]) == 1
-    assert at(cache_aware(balance=0.5), [60, 0], work=[5_130, 5_000]) == 1
-    assert at(cache_aware(balance=0), [60, 0], work=[1e9, 0]) == 0
+    assert at(cache_aware(), [60, 0], recent=[5_590, 5_000]) == 0
+    assert at(cache_aware(), [60, 0], recent=[5_610, 5_000]) == 1
+    assert at(cache_aware(balance=0.5), [60, 0], recent=[5_130, 5_000]) == 1
+    assert at(cache_aware(balance=0), [60, 0], recent=[1e9, 0]) == 0
 
 
 def test_work_outweighs_no_queue(cache_aware):
     """Who has done nothing, because it was away, is not flooded."""
-    assert at(cache_aware(), [0, 0], [17, 0], work=[0, 1e9]) == 1
-    assert at(cache_aware(), [90, 0], [0, 2], work=[1e9, 0]) == 0
+    assert at(cache_aware(), [0, 0], [17, 0], recent=[0, 1e9]) == 1
+    assert at(cache_aware(), [90, 0], [0, 2], recent=[1e9, 0]) == 0
 
 
 def test_what_is_doubted_counts_as_far_as_it_is_trusted(cache_aware):
     asked = question([0, 0, 0])
     doubted = asked._replace(lengths=np.array([40.5, 40.25, 0]))
-    assert cache_aware().choose(doubted) == (0, "holds most of it")
+    assert cache_aware().choose(doubted) == (0, "longest match")
 
 
 def test_cache_aware_says_why(cache_aware):
     def why(*args):
         return cache_aware().choose(question(*args)).reason
 
-    assert why([0, 0]) == "nobody holds any of it"
-    assert why([5, 60]) == "holds most of it"
-    assert why([100, 0], [40, 0]) == "who holds some is too busy"
-    assert why([100, 50], [40, 0]) == "holds less than the best, and is less busy"
+    assert why([0, 0]) == "no cached prefix"
+    assert why([5, 60]) == "longest match"
+    assert why([100, 0], [40, 0]) == "best holder overloaded"
+    assert why([100, 50], [40, 0]) == "shorter match, less busy"
 
 
 def at(policy, *args, **how):
@@ -132,6 +138,26 @@ def at(policy, *args, **how):
 
 def test_round_robin_takes_turns():
     assert place("round-robin", [90, 0, 0], [0, 9, 9], [7, 5, 6]) == 1
+
+
+@pytest.mark.parametrize(
+    ("lengths", "loads", "chosen"),
+    [
+        ([60, 0], [1, 0], 0),  # 40 x 2 against 100 x 1
+        ([60, 0], [2, 0], 1),  # 40 x 3 against 100 x 1
+        ([60, 0], [1.5, 0], 1),  # 40 x 2.5 is as much: the least loaded
+        ([0, 0, 0], [3, 2, 4], 1),
+        ([100, 100], [7, 6], 1),  # nothing to compute on either
+        ([100, 99], [1_000, 0], 0),  # nothing to compute beats any load
+    ],
+)
+def test_lmetric_weighs_new_tokens_by_the_batch(lengths, loads, chosen):
+    assert place("lmetric", lengths, loads) == chosen
+    assert new_policy("lmetric").choose(question([1])).reason == "least new tokens x requests"
+
+
+def test_lmetric_takes_turns_among_equals():
+    assert place("lmetric", [50, 50, 50], [1, 1, 1], [3, 1, 2]) == 1
 
 
 def test_least_load_looks_at_loads_alone():
@@ -176,3 +202,41 @@ def test_a_hot_key_spills_over_and_always_the_same_way():
     assert "a" not in busy.values()
     assert all(calm[key] == busy[key] for key in calm if calm[key] != "a")
     assert set(placed(policy, workers, [9, 9, 9, 9]).values()) == set(workers)
+
+
+@pytest.mark.parametrize(("workers", "under_way"), [(4, 8), (8, 7), (8, 16), (16, 15), (16, 32)])
+def test_keys_stay_home_while_no_worker_is_overloaded(workers, under_way):
+    """400 random keys, the oldest pick finished first: chance alone sends few of them elsewhere."""
+    policy, names = new_policy("consistent-hashing"), tuple(f"w{n}" for n in range(workers))
+    loads, open_picks, at_home = np.zeros(workers), [], 0
+    for n in np.random.default_rng(1).permutation(400):
+        asked = question(
+            [0] * workers, list(loads), key=f"session {n}".encode(), workers=names, length=10
+        )
+        choice = policy.choose(asked)
+        at_home += choice.reason == "key owner"
+        open_picks.append(choice.at)
+        loads[choice.at] += 1
+        if len(open_picks) > under_way:
+            loads[open_picks.pop(0)] -= 1
+    assert at_home >= 0.85 * 400
+
+
+def test_a_hot_key_takes_no_more_than_its_bound():
+    policy, names = new_policy("consistent-hashing"), tuple("abcdefgh")
+    loads = np.zeros(8)
+    for n in range(1, 400):
+        asked = question([0] * 8, list(loads), key=b"hot", workers=names)
+        loads[policy.choose(asked).at] += 1
+        mean = n / 8
+        assert loads.max() <= np.ceil(max(1.25 * mean, mean + 2))
+
+
+def test_a_policy_of_ones_own_needs_no_registration():
+    class Last:
+        name = "last"
+
+        def choose(self, asked):
+            return RoutingChoice(len(asked.workers) - 1, "last")
+
+    assert Router(Last()).policy.name == "last"

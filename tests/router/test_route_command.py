@@ -104,11 +104,14 @@ def test_it_starts_before_its_workers_do(workers, start, tmp_path):
 
 
 WRONG = {
-    "no worker": ((), "--worker is missing"),
-    "no name": (("--worker", "=127.0.0.1:1"), "'=127.0.0.1:1'; it takes NAME=ADDRESS"),
-    "no address": (("--worker", "a="), "'a='; it takes NAME=ADDRESS"),
-    "twice": (("--worker", "a=x:1", "--worker", "a=y:1"), "'a' is given twice"),
-    "policy": (("--worker", "a=x:1", "--policy", "nearest"), "there are cache-aware"),
+    "no worker": ((), "--worker must be given"),
+    "no name": (
+        ("--worker", "=127.0.0.1:1"),
+        "NAME=ADDRESS or ADDRESS; got '=127.0.0.1:1'",
+    ),
+    "no address": (("--worker", "a="), "must be NAME=ADDRESS or ADDRESS; got 'a='"),
+    "twice": (("--worker", "a=x:1", "--worker", "a=y:1"), "got 'a' twice"),
+    "policy": (("--worker", "a=x:1", "--policy", "nearest"), "must be one of cache-aware"),
     "address": (("--worker", "a=x:1", "--listen", "nowhere"), "host:port or unix:path"),
     "open": (("--worker", "a=x:1", "--listen", "0.0.0.0:0"), "(--tls-cert FILE --tls-key FILE"),
 }

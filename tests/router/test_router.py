@@ -16,7 +16,7 @@ from radixkv.errors import (
     NoWorkersError,
     ServiceUnavailableError,
 )
-from radixkv.router import Choice, Question, Router
+from radixkv.router import PickInput, Router, RoutingChoice
 from tests.router.followers import Clock, Worker, catch_up, check_mirrors
 
 
@@ -51,7 +51,7 @@ def test_a_pick_names_the_worker_and_what_it_holds(router, workers):
     follow(router, *workers)
     pick = router.pick([1, 2, 3, 9])
     assert (pick.worker, pick.matched_length, pick.best_length) == ("b", 3, 3)
-    assert pick.reason == "holds most of it"
+    assert pick.reason == "longest match"
 
 
 def test_an_array_and_bytes_are_prompts_too(router, workers):
@@ -85,7 +85,7 @@ def loads(router):
 
 
 def test_a_pick_is_load_until_it_is_finished(router, workers):
-    picks = [router.pick([1, 2]), router.pick([1, 2], cost=2.5)]
+    picks = [router.pick([1, 2]), router.pick([1, 2], load_weight=2.5)]
     assert sum(loads(router).values()) == 3.5
     router.finish(picks[1])
     router.finish(picks[1])
@@ -124,7 +124,7 @@ def test_the_load_of_a_worker_that_goes_is_forgotten(router, workers):
 
 
 def work(router):
-    return {status.view.worker: status.work for status in router.workers()}
+    return {status.view.worker: status.recent_load for status in router.workers()}
 
 
 def tell(router, worker):
@@ -158,7 +158,7 @@ def test_a_snapshot_is_no_work(router, workers):
 
 
 def test_work_fades_and_with_it_what_open_picks_added(core, clock):
-    router = Router(core=core, clock=clock, load_window_s=1e9, work_half_life_s=64)
+    router = Router(core=core, clock=clock, load_window_s=1e9, recent_half_life_s=64)
     router.add_worker("a")
     a = Worker("a")
     tell(router, a)
@@ -235,9 +235,9 @@ def test_a_policy_of_ones_own(core):
     class Last:
         name = "last"
 
-        def choose(self, question: Question) -> Choice:
-            self.key = question.key()
-            return Choice(len(question.workers) - 1, "it came last")
+        def choose(self, asked: PickInput) -> RoutingChoice:
+            self.key = asked.key()
+            return RoutingChoice(len(asked.workers) - 1, "it came last")
 
     policy = Last()
     router = Router(policy, core=core)
@@ -250,16 +250,16 @@ def test_a_policy_of_ones_own(core):
     assert router.pick([1], loads={"x": 1, "y": 0}).worker == "y"
 
 
-def test_prompts_that_engines_know_show_no_parity_faults(router, workers):
+def test_prompts_that_engines_know_counts_no_cache_miss(router, workers):
     for n in range(40):
         pick = router.pick([n, 71, 72])
         workers["abc".index(pick.worker)].hold([n, 71, 72])
         follow(router, *workers)
         router.finish(pick)
-    assert (router.parity.num_checks, router.parity.num_faults) == (3, 0)
+    assert (router.cache_misses.num_checks, router.cache_misses.num_misses) == (3, 0)
 
 
-def test_a_pick_that_nobody_finished_in_time_shows_no_parity_fault(core, clock):
+def test_a_pick_that_is_not_finished_in_time_counts_no_cache_miss(core, clock):
     """Its prompt may be long and not published yet."""
     with Router(core=core, clock=clock, load_window_s=10) as router:
         router.add_worker("a")
@@ -268,7 +268,7 @@ def test_a_pick_that_nobody_finished_in_time_shows_no_parity_fault(core, clock):
         assert router.workers()[0].load == 0
         for pick in picks:
             router.finish(pick)
-        assert router.parity.num_checks == 0
+        assert router.cache_misses.num_checks == 0
 
 
 # ---- trust ----
@@ -281,7 +281,7 @@ def test_the_silent_count_less_and_less(router, workers, clock):
     follow(router, *workers)
     clock.now += 25
     router.apply("b", Update(b.cache.events.epoch, b.cache.events.revision))
-    trust = {status.view.worker: status.trust for status in router.workers()}
+    trust = {status.view.worker: status.staleness_weight for status in router.workers()}
     assert trust["b"] == 1
     assert 0 < trust["a"] < 0.5
     pick = router.pick([1, 2, 3, 4])

@@ -5,6 +5,7 @@ import sys
 import numpy as np
 import pytest
 
+from radixkv.tree import format_tree
 from tests.support.caches import admit, store
 
 DEPTH = 6_000
@@ -45,7 +46,7 @@ def test_a_path_of_6000_nodes(deep):
     assert sys.getrecursionlimit() < DEPTH
     whole_life(deep, range(DEPTH))
     assert deep.check_integrity() == []
-    assert len(deep.tree.format().splitlines()) > 200
+    assert len(format_tree(deep.tree).splitlines()) > 200
     assert deep.evict(2 * DEPTH) == DEPTH + 2
     assert deep.free_size == 2 * DEPTH
 

@@ -42,12 +42,12 @@ class BusyLock:
         self.release()
 
 
-class SlowCache(PrefixCache):
+class SlowCache(PrefixCache):  # type: ignore[misc]
     """A cache whose matches wait, inside, until they are let go."""
 
     def __init__(self, num_slots: int) -> None:
         super().__init__(num_slots)
-        self.lock = BusyLock()  # type: ignore[assignment]
+        self.transactions.lock = BusyLock()  # type: ignore[assignment]
         self.is_inside, self.go = threading.Event(), threading.Event()
 
     def match_lengths(self, *args, **how):

@@ -1,6 +1,7 @@
 """Who may call what: tokens, roles, salts; encryption of both sides."""
 
 import logging
+import threading
 import time
 from pathlib import Path
 
@@ -11,8 +12,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.rpc import auth
-from radixkv.rpc.rpcs import SERVICES
-from radixkv.service import AsyncClient, CacheServer, Client, Insert, Tls
+from radixkv.rpc.method_table import SERVICES
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall, Tls
 from radixkv.v1.info_pb2 import GetServerInfoRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from tests.service.helpers import details, hold, refusal
@@ -155,10 +156,10 @@ def test_a_tenants_token_stores_for_that_tenant_and_names_no_pool(connected):
     with engine.lease(60, pool_id="p"), tenant.lease(60, pool_id="p") as lease:
         slots = lease.allocate(2).slots
         with pytest.raises(errors.ForbiddenError):
-            lease.insert(Insert([1, 2], slots), B)
+            lease.insert(InsertCall([1, 2], slots), B)
         with pytest.raises(errors.ForbiddenError):
             lease.pin([1, 2], B)
-        lease.insert(Insert([1, 2], slots), A)
+        lease.insert(InsertCall([1, 2], slots), A)
 
 
 def test_leases_are_their_owners_own(connected):
@@ -189,23 +190,63 @@ def test_request_ids_of_others_are_others(connected, server):
     assert first.id == again.id != second.id
 
 
+def until_refused(client):
+    """The file is read in a thread, so the calls of the next moments may still be taken."""
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        try:
+            client.match([1])
+        except errors.UnauthenticatedError:
+            return
+    pytest.fail("the token is still taken")
+
+
+def test_a_reload_reads_the_file_at_once(server, connected, tokens):
+    engine = connected("data-token")
+    engine.match([1])
+    tokens.write_text('[[token]]\nname = "x"\nrole = "data"\ntoken = "new-token"\n')
+    server.reload()
+    until_refused(engine)
+
+
+def test_a_long_file_is_read_beside_the_calls(tmp_path, cache):
+    """10,000 tokens: parsing takes a second, in which other calls go on."""
+    file = tmp_path / "tokens.toml"
+    entry = '[[token]]\nname = "n{0}"\nrole = "data"\ntoken = "t{0}"\n'
+    file.write_text("".join(map(entry.format, range(10_000))))
+    known = auth.TokenFile(file)
+    file.write_text(entry.format("new"))
+    known.reload()
+    caller = threading.get_ident()
+    read_by = []
+    read = auth._read
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            auth, "_read", lambda path: read_by.append(threading.get_ident()) or read(path)
+        )
+        assert known.principal([("authorization", "Bearer t9999")]).name == "n9999"
+        known._reading.join()
+    assert known.principal([("authorization", "Bearer tnew")]).name == "nnew"
+    assert read_by != [caller]
+
+
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
     connected, tokens, monkeypatch, caplog
 ):
     monkeypatch.setattr(auth, "_LOOK_EVERY_S", 0.0)
     engine = connected("data-token")
     engine.match([1])
-    tokens.write_text('[[token]]\nname = "x"\nrole = "data"\ntoken = "new-token"\n')
-    with pytest.raises(errors.UnauthenticatedError):
-        engine.match([1])
+    tokens.write_text('[[token]]\nname = "x"\nrole = "data"\ntoken = ["new-token", "next"]\n')
+    until_refused(engine)
     fresh = connected("new-token")
     fresh.match([1])
+    connected("next").match([1])
     for broken in ("[[token", '[[token]]\nname = "x"\nrole = "data"\ntoken = 5\n', ""):
         tokens.write_text(broken)
         fresh.match([1])
     tokens.unlink()
-    fresh.match([1])
-    assert "tokens stay as they were" in caplog.text
+    while "tokens stay as they were" not in caplog.text:
+        fresh.match([1])
     assert "new-token" not in caplog.text
 
 
@@ -216,6 +257,12 @@ BROKEN = {
     "no role": '[[token]]\nname = "x"\nrole = "root"\ntoken = "t"',
     "a salt for an admin": '[[token]]\nname = "x"\nrole = "admin"\ntoken = "t"\nsalt = "a"',
     "one token twice": 2 * '[[token]]\nname = "x"\nrole = "data"\ntoken = "secret"\n',
+    "one name twice": "".join(
+        f'[[token]]\nname = "x"\nrole = "data"\ntoken = "{n}"\nsalt = "{n}"\n' for n in "ab"
+    ),
+    "a token with a space at its end": '[[token]]\nname = "x"\nrole = "data"\ntoken = "t "',
+    "a limit of 0": '[[token]]\nname = "x"\nrole = "data"\ntoken = "t"\nleases = 0',
+    "a limit that is text": '[[token]]\nname = "x"\nrole = "data"\ntoken = "t"\nslots = "9"',
     "a token that is no text": '[[token]]\nname = "x"\nrole = "data"\ntoken = 5',
     "a list that is none": "token = 5",
     "lists in lists": f"token = {'[' * 5000}",
@@ -230,9 +277,14 @@ def test_a_file_that_cannot_be_read_at_first(cache, tmp_path, text):
         CacheServer(cache, tokens=file)
     assert "secret" not in str(caught.value)
     if text.startswith("[["):
-        assert "entry 1 is no [[token]]" in str(caught.value) or "twice" in str(caught.value)
+        assert "entry 1 must be a [[token]]" in str(caught.value) or "twice" in str(caught.value)
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         CacheServer(cache, tokens=tmp_path / "nothing")
+
+
+def test_a_file_without_an_end_is_refused(cache):
+    with pytest.raises(errors.InvalidArgumentError, match="must be at most 16777216 bytes"):
+        CacheServer(cache, tokens=Path("/dev/zero"))
 
 
 def test_logs_have_no_tokens_ids_nor_salts(connected, caplog):
@@ -350,7 +402,9 @@ def test_a_new_certificate_is_taken_at_the_next_connection(cache, server_files, 
 def test_files_that_are_not_there(cache, tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         CacheServer(cache, tls=Tls(tmp_path / "x", tmp_path / "y"))
-    with pytest.raises(errors.InvalidArgumentError, match="takes a certificate and its key"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match="certificate and key must be given for a server"
+    ):
         CacheServer(cache, tls=Tls())
     with pytest.raises(errors.InvalidArgumentError, match="No such file"):
         Client(tls=Tls(ca=tmp_path / "x"))
@@ -361,12 +415,12 @@ def test_files_that_are_no_pem_are_named_on_both_sides(cache, tmp_path, server_f
     bad.write_text("nothing")
     good = server_files.certificate
     for certificate, key in ((bad, bad), (good, bad), (good, client_files.key)):
-        named = f"{certificate} and {key} are no certificate and its key"
+        named = f"{certificate} and {key} must be a certificate and its key"
         with pytest.raises(errors.InvalidArgumentError, match=named):
             CacheServer(cache, "127.0.0.1:0", tls=Tls(certificate, key))
         with pytest.raises(errors.InvalidArgumentError, match=named):
             Client("127.0.0.1:1", tls=Tls(certificate, key))
-    with pytest.raises(errors.InvalidArgumentError, match=r"bad\.pem has no certificates"):
+    with pytest.raises(errors.InvalidArgumentError, match=r"bad\.pem must have certificates"):
         Client("127.0.0.1:1", tls=Tls(ca=bad))
 
 
@@ -374,5 +428,7 @@ def test_files_that_are_no_pem_are_named_on_both_sides(cache, tmp_path, server_f
 def test_a_client_shows_a_certificate_and_its_key_or_neither(tmp_path, half):
     """gRPC would end the process."""
     (tmp_path / "half.pem").write_text("half")
-    with pytest.raises(errors.InvalidArgumentError, match="a certificate and its key, or neither"):
+    with pytest.raises(
+        errors.InvalidArgumentError, match="certificate and key must be given together"
+    ):
         Client("127.0.0.1:1", tls=Tls(**{half: tmp_path / "half.pem"}))

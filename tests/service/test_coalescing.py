@@ -199,7 +199,7 @@ def test_an_error_of_the_call_is_everyones(slow):
         assert len(set(map(id, raised))) == 3
 
 
-class PickyCache(SlowCache):
+class PickyCache(SlowCache):  # type: ignore[misc]
     """Finds a prompt wrong that no client finds wrong."""
 
     def match_lengths(self, prompts, *args, **how):

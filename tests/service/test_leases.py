@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from radixkv import PrefixCache, errors
 from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
-from radixkv.service import AsyncClient, CacheServer, Insert
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from tests.service.helpers import Clock, connect, details, hold, refusal
@@ -37,7 +37,7 @@ def grant(client, ttl_s=60.0, **fields):
     """A lease that nobody renews."""
     from radixkv.service.client import lease_calls
 
-    return client._make(lease_calls.grant(ttl_s, **fields))
+    return client.send(lease_calls.grant(ttl_s, **fields))
 
 
 def wait_until(said) -> None:
@@ -85,12 +85,12 @@ def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cach
     other = grant(quiet, 100, pool_id="p")
     with quiet.lease(60, pool_id="p") as lease:
         slots = lease.allocate(3).slots
-        lease.insert(Insert([1, 2, 3], slots))
+        lease.insert(InsertCall([1, 2, 3], slots))
     from radixkv.service.client import lease_calls
 
     ref = lease_calls.LeaseRef(info.id, info.epoch)
-    quiet._make(lease_calls.pin(ref, [1, 2, 3], leave_last_token=False))
-    quiet._make(lease_calls.allocate(ref, 4))
+    quiet.send(lease_calls.pin(ref, [1, 2, 3], leave_last_token=False))
+    quiet.send(lease_calls.allocate(ref, 4))
     assert quiet.evict(3) == 0
     clock.go(10.0)
     assert quiet.evict(3) == 3
@@ -104,11 +104,11 @@ def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cach
     for call in (
         lambda: quiet.lease_info(info.id),
         lambda: quiet.revoke_lease(info.id, info.epoch),
-        lambda: quiet._make(lease_calls.allocate(ref, 1)),
-        lambda: quiet._make(lease_calls.pin(ref, [1])),
-        lambda: quiet._make(lease_calls.release(ref, [1])),
+        lambda: quiet.send(lease_calls.allocate(ref, 1)),
+        lambda: quiet.send(lease_calls.pin(ref, [1])),
+        lambda: quiet.send(lease_calls.release(ref, [1])),
     ):
-        with pytest.raises(error, match="it ended, or never was"):
+        with pytest.raises(error, match="it has ended, or was never granted"):
             call()
     assert quiet.lease_info(other.id).remaining_s == 90 - LEASE_GRACE_S
 
@@ -117,7 +117,7 @@ def test_leases_end_although_nobody_calls(cache, quiet, clock):
     lease = grant(quiet, 10, pool_id="p")
     from radixkv.service.client import lease_calls
 
-    quiet._make(lease_calls.allocate(lease_calls.LeaseRef(lease.id, lease.epoch), 4))
+    quiet.send(lease_calls.allocate(lease_calls.LeaseRef(lease.id, lease.epoch), 4))
     clock.go(11)
     wait_until(lambda: cache.stats().waiting == 4)
     clock.go(LEASE_GRACE_S)
@@ -190,7 +190,7 @@ async def test_an_async_client_renews_its_lease_by_itself(cache, address):
         ):
             await asyncio.sleep(1.6)
             found = await lease.allocate(2)
-            (done,) = await lease.insert(Insert([1, 2], found.slots))
+            (done,) = await lease.insert(InsertCall([1, 2], found.slots))
             assert done.cached_length == 2
             (pinned,) = (await lease.pin([1, 2, 3])).matches
             assert await lease.release([pinned.pin_id]) == 1
@@ -213,7 +213,7 @@ def test_the_holders_clock_ends_before_the_servers(server, clock):
             lease.check,
             lambda: lease.free(slots),
             lambda: lease.allocate(1),
-            lambda: lease.insert(Insert([1, 2], slots)),
+            lambda: lease.insert(InsertCall([1, 2], slots)),
             lambda: lease.pin([1]),
         ):
             with pytest.raises(errors.LeaseExpiredError, match="s are left by our clock"):
@@ -266,10 +266,10 @@ def test_leases_page_by_page(quiet):
 def test_ten_thousand_leases(server, quiet, clock):
     """All of them live, all of them end, and others are answered meanwhile."""
     from radixkv.rpc.call import Call
-    from radixkv.rpc.rpcs import GRANT_LEASE
+    from radixkv.rpc.method_table import GRANT_LEASE
     from radixkv.service.server.handlers import LeaseHandlers
 
-    handlers, call = LeaseHandlers(server._desk), Call(GRANT_LEASE)
+    handlers, call = LeaseHandlers(server._context), Call(GRANT_LEASE)
     for _ in range(10_000 - 2):
         handlers.grant_lease(lease_pb2.GrantLeaseRequest(ttl=Duration(seconds=100)), call)
     grant(quiet, 100)
@@ -285,11 +285,11 @@ def test_more_leases_and_pins_than_the_server_takes(quiet, monkeypatch):
     monkeypatch.setattr("radixkv.service.server.leases.MAX_PINS", 3)
     lease = quiet.lease(60)
     grant(quiet)
-    with pytest.raises(errors.OverloadedError, match="2 leases") as caught:
+    with pytest.raises(errors.OverloadedError, match="leases must be at most 2") as caught:
         grant(quiet)
     assert caught.value.details["retry_after_s"] == 1.0
     lease.pin([[1], [2]])
-    with pytest.raises(errors.OverloadedError, match="2 pins are held"):
+    with pytest.raises(errors.OverloadedError, match="at most 3; the server takes no more"):
         lease.pin([[1], [2]])
     assert quiet.lease_info(lease.id).num_pins == 2
     lease.pin([1])
@@ -305,17 +305,26 @@ def cached(client, tokens):
 def fill(client, pool_id, tokens):
     lease = client.lease(60, pool_id=pool_id)
     slots = lease.allocate(len(tokens)).slots
-    lease.insert(Insert(tokens, slots))
+    lease.insert(InsertCall(tokens, slots))
     return lease
 
 
-def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
+def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet, caplog):
     """The engine that owns the pool dies and comes back with another."""
     old = fill(quiet, "pool of boot 1", [1, 2, 3])
     router = quiet.lease(60)
     held = old.allocate(4).slots
     assert cached(quiet, [1, 2, 3]) == 3
-    new = quiet.lease(60, pool_id="pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError, match="while leases name it") as caught:
+        quiet.lease(60, pool_id="pool of boot 2")
+    assert caught.value.details["pool_id"] == "pool of boot 1"
+    assert cached(quiet, [1, 2, 3]) == 3
+    new = quiet.lease(60, pool_id="pool of boot 2", replaces_pool=True)
+    said = [record.getMessage() for record in caplog.records if "cache cleared" in record.message]
+    assert said == [
+        "cache cleared, pool 'pool of boot 1' with 3 tokens is gone: "
+        "a caller replaced it by 'pool of boot 2'"
+    ]
     assert new.epoch != old.epoch
     assert cached(quiet, [1, 2, 3]) == 0
     assert quiet.server_info().pool_id == "pool of boot 2"
@@ -326,6 +335,41 @@ def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
     with pytest.raises((errors.EpochMismatchError, errors.LeaseExpiredError)):
         old.free(held)
     assert quiet.check() == []
+
+
+def test_the_end_of_a_pool_is_told_in_one_line(quiet, caplog):
+    fill(quiet, "p", [1, 2]).close()
+    (said,) = [record for record in caplog.records if "cache cleared" in record.message]
+    assert said.getMessage() == (
+        "cache cleared, pool 'p' with 2 tokens is gone: its last lease ended, of ''"
+    )
+
+
+def test_only_an_admin_replaces_a_pool(cache, tmp_path):
+    (tmp_path / "tokens.toml").write_text(
+        '[[token]]\nname = "engine"\nrole = "data"\ntoken = "e"\n'
+        '[[token]]\nname = "op"\nrole = "admin"\ntoken = "o"\n'
+    )
+    with (
+        CacheServer(cache, "127.0.0.1:0", alone=True, tokens=tmp_path / "tokens.toml") as server,
+        Client(server.address, token="e", timeout_s=60) as engine,
+        Client(server.address, token="o", timeout_s=60) as operator,
+        engine.lease(60, pool_id="p"),
+    ):
+        with pytest.raises(errors.ForbiddenError, match="may not replace a pool"):
+            engine.lease(60, pool_id="q", replaces_pool=True)
+        with operator.lease(60, pool_id="q", replaces_pool=True) as lease:
+            assert lease.pool_id == "q"
+
+
+async def test_an_async_lease_is_entered_at_once_or_awaited_before(server):
+    async with AsyncClient(server.address, timeout_s=60) as client:
+        async with client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        async with await client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        lease = await client.lease(60)
+        await lease.close()
 
 
 def test_ranks_of_one_engine_share_a_pool(quiet):
@@ -362,9 +406,9 @@ def test_without_a_pool_a_lease_holds_pins_alone(quiet):
         for call in (
             lambda: lease.allocate(1),
             lambda: lease.free([1]),
-            lambda: lease.insert(Insert([1], [1])),
+            lambda: lease.insert(InsertCall([1], [1])),
         ):
-            with pytest.raises(errors.InvalidArgumentError, match="names no pool"):
+            with pytest.raises(errors.InvalidArgumentError, match="of a lease with a pool_id"):
                 call()
 
 
@@ -373,7 +417,7 @@ def test_an_engines_own_pool_is_never_cleared_from_outside(cache, address):
     with CacheServer(cache, address) as server, connect(server.address) as client:
         pool_id = client.server_info().pool_id
         assert len(pool_id) == 16
-        with pytest.raises(errors.InvalidArgumentError, match="this server's pool is"):
+        with pytest.raises(errors.InvalidArgumentError, match="must be this server's"):
             client.lease(60, pool_id="another")
         with client.lease(60, pool_id=pool_id) as lease:
             assert lease.pin([1, 2, 3], leave_last_token=False).lengths == [3]
@@ -381,7 +425,7 @@ def test_an_engines_own_pool_is_never_cleared_from_outside(cache, address):
             for call in (
                 lambda: lease.allocate(1),
                 lambda: lease.free([1]),
-                lambda: lease.insert(Insert([9], [1])),
+                lambda: lease.insert(InsertCall([9], [1])),
             ):
                 with pytest.raises(errors.UnsupportedError, match="keeps its slots to itself"):
                     call()
@@ -398,7 +442,7 @@ def test_an_engine_and_remote_ones_share_one_pool(cache, address):
         own = cache.admit([1, 2, 3])
         slots = lease.allocate(61).slots
         assert cache.admit([9]) is None
-        lease.insert(Insert([4, 5], slots[:2]))
+        lease.insert(InsertCall([4, 5], slots[:2]))
         lease.free(slots[2:])
         cache.publish(own, 3)
         assert client.match([[1, 2, 3], [4, 5]]).lengths == [3, 2]
@@ -415,7 +459,7 @@ def test_B25_weights_that_change_end_leases_and_pins(cache, quiet, clock):
     wait_until(lambda: quiet.stats().num_leases == 0)
     assert quiet.stats().waiting_slots == 4 + 2
     with pytest.raises((errors.EpochMismatchError, errors.LeaseExpiredError)):
-        lease.insert(Insert([5, 6, 7, 8], held))
+        lease.insert(InsertCall([5, 6, 7, 8], held))
     assert cached(quiet, [1, 2]) == 0
     clock.go(LEASE_GRACE_S)
     assert quiet.stats().free_slots == 64
@@ -475,7 +519,7 @@ def test_many_holders_at_once(cache, server):
                     except errors.OutOfSlotsError:
                         lease.release([pin.pin_id])
                         continue
-                    (done,) = lease.insert(Insert(below, slots, pin.pin_id))
+                    (done,) = lease.insert(InsertCall(below, slots, pin.pin_id))
                     lease.free(slots[: done.existing_length - pin.length])
         except BaseException as error:
             wrong.append(error)
@@ -501,7 +545,7 @@ def test_a_cache_of_pages(address):
     ):
         slots = lease.allocate(6).slots
         assert len(slots) == 8
-        (done,) = lease.insert(Insert(range(6), slots[:6], keep=True))
+        (done,) = lease.insert(InsertCall(range(6), slots[:6], keep=True))
         assert done.cached_length == 4
         assert lease.pin([0, 1, 2, 3, 4, 5]).lengths == [4]
         lease.free(slots[4:])

@@ -73,7 +73,7 @@ def test_B22_an_answer_over_the_limit_is_refused_before_anything_changes(cache, 
     with pytest.raises(grpc.RpcError) as refused:
         PrefixCacheServiceStub(channel).MatchPrefix(request)
     assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
-    assert "the slots could take" in refused.value.details()
+    assert "slots could take" in refused.value.details()
     assert cache.stats() == before
     request.want_slots = False
     assert PrefixCacheServiceStub(channel).MatchPrefix(request).matches[0].matched_length == 0
@@ -135,7 +135,7 @@ def test_calls_without_a_deadline_get_one(slow, monkeypatch):
     ):
         PrefixCacheServiceStub(channel).MatchPrefix(request)
     assert refused.value.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    assert refused.value.details() == "no answer in 0.05 s"
+    assert refused.value.details() == "no response within 0.05 s"
 
 
 def unavailable_at_first(refusals: int, code=grpc.StatusCode.UNAVAILABLE):
@@ -184,7 +184,7 @@ def test_anything_else_is_not_tried_again(code, error):
 
 @pytest.mark.parametrize("timeout_s", [0, -1, float("nan"), float("inf"), "1"])
 def test_a_timeout_is_a_time(client, timeout_s):
-    with pytest.raises(errors.InvalidArgumentError, match="timeout_s is"):
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_s must be"):
         client.match([1], timeout_s=timeout_s)
-    with pytest.raises(errors.InvalidArgumentError, match="timeout_s is"):
+    with pytest.raises(errors.InvalidArgumentError, match="timeout_s must be"):
         Client("127.0.0.1:1", timeout_s=timeout_s)

@@ -39,13 +39,13 @@ BAD_MATCHES = {
         {"sequences": [TokenSequence()]},
         "INVALID_TOKENS",
         "sequences[0]",
-        "no tokens",
+        "got neither",
     ),
     "both encodings": (
         {"sequences": [TokenSequence(ids=[1], packed=b"\1\0\0\0")]},
         "INVALID_TOKENS",
         "sequences[0]",
-        "both packed and ids",
+        "packed and ids; got both",
     ),
     "span beyond the prompt": (
         {
@@ -57,7 +57,7 @@ BAD_MATCHES = {
         "sequences[0]",
         "1 to 3",
     ),
-    "no sequences": ({"sequences": []}, "INVALID_ARGUMENT", "sequences", "no prompts"),
+    "no sequences": ({"sequences": []}, "INVALID_ARGUMENT", "sequences", "prompts; got 0"),
     "too many sequences": (
         {"sequences": [packed(1)] * (MAX_BATCH_SEQUENCES + 1)},
         "BATCH_TOO_LARGE",
@@ -103,7 +103,7 @@ def test_garbage_bytes(channel):
             error = refusal(lambda path=path, garbage=garbage: channel.unary_unary(path)(garbage))
             info, _ = details(error)
             assert (error.code(), info.reason) == (INVALID, "INVALID_ARGUMENT")
-            assert "is no radixkv.v1." in error.details()
+            assert "must be a radixkv.v1." in error.details()
 
 
 def test_what_is_not_served_says_so(channel):
@@ -145,14 +145,18 @@ LOCAL_REFUSALS = {
         errors.InvalidTokensError,
         r"prompts\[1\]",
     ),
-    "no ids": (lambda client: client.match([1, 1.5]), errors.InvalidTokensError, r"\[1\] is 1\.5"),
+    "no ids": (
+        lambda client: client.match([1, 1.5]),
+        errors.InvalidTokensError,
+        r"\[1\] must be .* got 1\.5",
+    ),
     "text": (lambda client: client.match("abc"), errors.InvalidTokensError, "str"),
     "empty prompt": (
         lambda client: client.match([[]]),
         errors.InvalidTokensError,
-        r"prompts\[0\] is empty",
+        r"prompts\[0\] must have at least one",
     ),
-    "no prompts": (lambda client: client.match([]), errors.InvalidArgumentError, "no prompts"),
+    "no prompts": (lambda client: client.match([]), errors.InvalidArgumentError, "prompts; got 0"),
     "too many": (lambda client: client.match([[1]] * 1025), errors.BatchTooLargeError, "1025"),
     "span": (
         lambda client: client.match(Prompt([1], content=[(0, 2, b"x")])),
@@ -181,7 +185,7 @@ def test_the_client_raises_the_librarys_errors(client):
 
 @pytest.mark.parametrize("error", [RuntimeError, errors.NotLockedError])
 def test_a_bug_is_internal_and_tells_nothing(caplog, error):
-    class BrokenCache(PrefixCache):
+    class BrokenCache(PrefixCache):  # type: ignore[misc]
         """A cache with a bug that talks."""
 
         def stats(self):

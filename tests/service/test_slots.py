@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
-from radixkv.service import CacheServer, Insert, Prompt
+from radixkv.service import CacheServer, InsertCall, Prompt
 from radixkv.service.client import lease_calls
 from radixkv.v1 import prefix_cache_pb2 as pb
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
@@ -53,11 +53,11 @@ def test_one_request_from_its_prompt_to_its_end(cache, client, lease):
     (pin,) = lease.pin(prompt).matches
     assert (pin.length, pin.slots.tolist()) == (0, [])
     slots = lease.allocate(10).slots
-    (done,) = lease.insert(Insert(prompt, slots, pin.pin_id, keep=True))
+    (done,) = lease.insert(InsertCall(prompt, slots, pin.pin_id, keep=True))
     assert (done.existing_length, done.cached_length, done.pin_id) == (0, 10, pin.pin_id)
     assert sizes(cache) == (54, 0, 0, 10, 0)
     more = lease.allocate(2).slots
-    (end,) = lease.insert(Insert([10, 11], more, pin.pin_id))
+    (end,) = lease.insert(InsertCall([10, 11], more, pin.pin_id))
     assert (end.cached_length, end.pin_id) == (12, 0)
     assert sizes(cache) == (52, 0, 12, 0, 0)
     again = lease.pin([*prompt, 99]).matches[0]
@@ -67,7 +67,7 @@ def test_one_request_from_its_prompt_to_its_end(cache, client, lease):
 
 
 def test_a_full_hit_leaves_one_token_to_compute(lease):
-    lease.insert(Insert([1, 2, 3], lease.allocate(3).slots))
+    lease.insert(InsertCall([1, 2, 3], lease.allocate(3).slots))
     (pin,) = lease.pin([1, 2, 3]).matches
     assert pin.length == 2
 
@@ -77,8 +77,8 @@ def test_two_that_compute_the_same_are_told_whose_slots_stay(cache, client, leas
     with client.lease(60, pool_id="p") as other:
         pins = [each.pin([1, 2, 3, 4]).matches[0] for each in (lease, other)]
         mine, theirs = lease.allocate(4).slots, other.allocate(4).slots
-        other.insert(Insert([1, 2, 3], theirs[:3], pins[1].pin_id))
-        (done,) = lease.insert(Insert([1, 2, 3, 4], mine, pins[0].pin_id, keep=True))
+        other.insert(InsertCall([1, 2, 3], theirs[:3], pins[1].pin_id))
+        (done,) = lease.insert(InsertCall([1, 2, 3, 4], mine, pins[0].pin_id, keep=True))
         assert done.existing_length == 3
         assert done.replacements.tolist() == theirs[:3].tolist()
         assert sizes(cache)[1] == 3 + 1, "its own copies are its own until it frees them"
@@ -91,7 +91,7 @@ def test_two_that_compute_the_same_are_told_whose_slots_stay(cache, client, leas
 def test_a_batch_of_inserts(cache, client, lease):
     slots = lease.allocate(6).slots
     first, second = lease.insert(
-        [Insert([1, 2, 3], slots[:3]), Insert([1, 2, 4], slots[3:])], Namespace(salt="a")
+        [InsertCall([1, 2, 3], slots[:3]), InsertCall([1, 2, 4], slots[3:])], Namespace(salt="a")
     )
     assert (first.existing_length, second.existing_length) == (0, 2)
     assert client.match([1, 2, 4], Namespace(salt="a")).lengths == [3]
@@ -99,7 +99,7 @@ def test_a_batch_of_inserts(cache, client, lease):
 
 
 def test_eviction_makes_room_and_pins_do_not(client, lease):
-    lease.insert(Insert(range(40), lease.allocate(40).slots))
+    lease.insert(InsertCall(range(40), lease.allocate(40).slots))
     kept = lease.pin(range(10), leave_last_token=False).matches[0]
     found = lease.allocate(54)
     assert (len(found.slots), found.num_evicted) == (54, 30)
@@ -113,16 +113,16 @@ def test_eviction_makes_room_and_pins_do_not(client, lease):
 
 def test_content_of_remote_prompts(client, lease):
     slots = lease.allocate(4).slots
-    lease.insert(Insert([5, 9, 9, 6], slots, content=[(1, 2, b"x")]))
+    lease.insert(InsertCall([5, 9, 9, 6], slots, content=[(1, 2, b"x")]))
     assert client.match(Prompt([5, 9, 9, 6], [(1, 2, b"x")])).lengths == [4]
     assert client.match(Prompt([5, 9, 9, 6], [(1, 2, b"y")])).lengths == [1]
 
 
 def test_the_client_refuses_what_can_never_work(lease):
     for wrong, error in (
-        (Insert([1, 2], [1]), errors.InvalidSlotsError),
-        (Insert([-1], [1]), errors.InvalidTokensError),
-        (Insert([1], ["x"]), errors.InvalidSlotsError),
+        (InsertCall([1, 2], [1]), errors.InvalidSlotsError),
+        (InsertCall([-1], [1]), errors.InvalidTokensError),
+        (InsertCall([1], ["x"]), errors.InvalidSlotsError),
     ):
         with pytest.raises(error):
             lease.insert(wrong)
@@ -275,7 +275,7 @@ def test_a_repeat_gets_the_first_answer_and_changes_nothing(cache, client, lease
         assert getattr(stub, rpc)(sent(call)) == first
         assert (sizes(cache), client.lease_info(lease.id).num_pins, client.stats()) == before
     slots = lease.allocate(2).slots
-    insert = lease_calls.insert(ref, Insert([1, 2], slots, keep=True))
+    insert = lease_calls.insert(ref, InsertCall([1, 2], slots, keep=True))
     first = stub.InsertPrefix(sent(insert))
     assert stub.InsertPrefix(sent(insert)) == first
     free = lease_calls.free(ref, lease.allocate(1).slots)
@@ -306,7 +306,7 @@ def test_an_answer_dies_with_its_lease(cache, client, stub):
 
 def test_an_answer_dies_with_its_epoch(cache, client, lease, stub):
     request = pb.EvictPrefixesRequest(num_tokens=2, request_id=str(uuid.uuid4()))
-    lease.insert(Insert([1, 2, 3], lease.allocate(3).slots))
+    lease.insert(InsertCall([1, 2, 3], lease.allocate(3).slots))
     assert stub.EvictPrefixes(request).num_evicted == 2
     assert stub.EvictPrefixes(request).num_evicted == 2
     assert cache.stats().evictable == 1
@@ -341,6 +341,6 @@ def test_what_a_larger_cache_keeps_at_most(address):
         connect(server.address) as client,
         client.lease(60, pool_id="p") as lease,
     ):
-        lease.insert(Insert(range(10), lease.allocate(10).slots))
+        lease.insert(InsertCall(range(10), lease.allocate(10).slots))
         assert client.match(range(10)).lengths == [5]
         assert client.check() == []

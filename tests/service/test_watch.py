@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Cleared, EventLog, Runs, follow, runs_of
+from radixkv.cache.events import Cleared, EventLog
+from radixkv.cache.runs import Runs, follow, runs_of
 from radixkv.rpc import limits
 from radixkv.service import AsyncClient, CacheServer
 from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapshot, write_update
@@ -182,7 +183,7 @@ def test_it_resumes_where_it_was(cache, address):
 
 def test_it_takes_a_snapshot_where_history_is_gone(address):
     cache = PrefixCache(64)
-    cache.events = EventLog(max_bytes=600)
+    cache.transactions.events = EventLog(max_bytes=600)
     hold(cache, [1])
     with CacheServer(cache, address) as server:
         where, client = server.address, connect(server.address)

@@ -58,7 +58,7 @@ class ComparedCache:
         for pair in self.pairs:
             compare_pair(pair)
         assert self.cache.live_requests == [pair.request for pair in self.live_pairs()]
-        self.compare_names()
+        self.compare_versions()
         self.compare_memory()
         if integrity:
             assert self.cache.check_integrity() == []
@@ -68,10 +68,11 @@ class ComparedCache:
         pairs = [pair for pair in self.pairs if id(pair.twin) in live]
         return sorted(pairs, key=lambda pair: live[id(pair.twin)])
 
-    def compare_names(self) -> None:
-        """A row that keeps its name, or has it again, has only grown, reserved slots included."""
+    def compare_versions(self) -> None:
+        """A row of the same version as before has only grown, reserved slots included."""
         rows = {
-            each.row_name: each.table[: each.capacity].tolist() for each in self.cache.live_requests
+            each.row_version: each.table[: each.capacity].tolist()
+            for each in self.cache.live_requests
         }
         for name in rows.keys() & self.rows.keys():
             before = self.rows[name]
@@ -139,7 +140,7 @@ def compare_pair(pair: Pair) -> None:
     request, twin = pair.request, pair.twin
     assert request.state == twin.state
     assert request.token_ids.tolist() == twin.tokens
-    assert [getattr(request.numbers, name) for name in vars(twin.numbers)] == list(
+    assert [getattr(request, name) for name in vars(twin.numbers)] == list(
         vars(twin.numbers).values()
     )
     assert twin.numbers.cached_tokens <= twin.numbers.prompt_tokens

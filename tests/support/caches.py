@@ -52,7 +52,7 @@ def resident(cache: PrefixCache) -> dict[tuple, int]:
 
 
 def picture(cache: PrefixCache) -> dict[str, Any]:
-    """All that a caller can tell of a cache, but for recency and where nodes are cut."""
+    """All that a caller can see of a cache, except recency and where nodes are split."""
     stats = asdict(cache.stats())
     del stats["num_nodes"]
     rows = {

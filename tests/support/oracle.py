@@ -86,7 +86,7 @@ class Oracle:
         self.live: list[Twin] = []
         self.deferred: list[tuple[Fence, list[int]]] = []
         self.retired: set[int] = set()
-        self.read_until: dict[int, list[Fence]] = {}  # who may still read a slot on the device
+        self.read_until: dict[int, list[Fence]] = {}  # readers of a slot on the device
         self.totals: Counter[str] = Counter()
         self.weight_version = self.generation = 0
         self.runs: dict[int, list[int]] = {}  # what the events speak of
@@ -119,7 +119,7 @@ class Oracle:
 
     @property
     def held(self) -> Counter[int]:
-        """Slots outside the tree and who holds them."""
+        """Slots outside the tree, and their owners."""
         return Counter(slot for twin in self.live for slot in twin.row[twin.shared :])
 
     @property

@@ -128,7 +128,7 @@ def ghosts_after(spaces):
     for space in spaces:
         tree.insert(comes, comes, space)
         tree.evict(SIZE)
-    return tree._history
+    return tree.nodes.policy
 
 
 def test_ghosts_are_bounded_by_what_is_cached():
@@ -136,10 +136,10 @@ def test_ghosts_are_bounded_by_what_is_cached():
     for at, prompt in enumerate(prompts(range(300))):
         tree.insert(prompt, prompt)
         tree.evict(max(tree.total_size - 1000, 0))
-        assert tree._history.ghost_tokens <= 4 * 1000, at
-    assert tree._history.ghost_tokens > 3 * 1000
+        assert tree.nodes.policy.ghost_tokens <= 4 * 1000, at
+    assert tree.nodes.policy.ghost_tokens > 3 * 1000
     tree.evict(10**6)
-    assert tree._history.ghost_tokens == 0
+    assert tree.nodes.policy.ghost_tokens == 0
 
 
 def test_what_comes_back_as_a_ghost_counts_as_used():
@@ -149,7 +149,7 @@ def test_what_comes_back_as_a_ghost_counts_as_used():
     back, new = tree.evict(SIZE), prompts([4])[0]
     tree.insert(back, back)
     tree.insert(new, new)
-    kinds = [node.kind for _, node in tree._walk_nodes()]
+    kinds = [node.memo.kind for _, node in tree.nodes.walk()]
     assert kinds == [0, 0, 1, 0]
 
 
@@ -179,7 +179,7 @@ def test_both_cores_know_the_same_ghosts(rng, page_size):
         python, native = (tree.evict(excess).tolist() for tree in trees)
         assert python == native, step
     assert [line for tree in trees for line in tree.check_integrity()] == []
-    assert trees[0]._history.ghost_tokens > 10_000
+    assert trees[0].nodes.policy.ghost_tokens > 10_000
 
 
 def test_it_is_one_of_the_policies():
@@ -196,5 +196,5 @@ def test_a_damaged_state_is_refused(damage):
     state = tree.__getstate__()
     *counters, history = state["counters"]
     state["counters"] = (*counters, damage(history))
-    with pytest.raises(InvalidArgumentError, match="no state of a tree"):
+    with pytest.raises(InvalidArgumentError, match="state must be that of a pickled tree"):
         tree.__class__.__new__(tree.__class__).__setstate__(state)

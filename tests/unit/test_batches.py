@@ -9,24 +9,13 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache, new_tree
-from radixkv.cache.ledger import SlotLedger
+from radixkv.cache.factory import new_ledger
 from radixkv.errors import InvalidNamespaceError, InvalidTokensError
 from radixkv.memory import new_allocator
 from tests.support.caches import store
+from tests.support.token_forms import TOKEN_FORMS
 from tests.support.trees import CORES, snapshot
 
-FORMS = {
-    "list": list,
-    "tuple": tuple,
-    "int32": lambda ids: np.array(ids, np.int32),
-    "int64": lambda ids: np.array(ids, np.int64),
-    "strided": lambda ids: np.array(ids, np.int32).repeat(2)[::2],
-    "bytes": lambda ids: np.array(ids, "<i4").tobytes(),
-    "bytearray": lambda ids: bytearray(np.array(ids, "<i4").tobytes()),
-    "array i": lambda ids: array("i", ids),
-    "array q": lambda ids: array("q", ids),
-    "memoryview": lambda ids: memoryview(array("i", ids)),
-}
 KEYS: list[list[int]] = [[1, 2, 3, 4], [1, 2, 7], [1, 2, 3, 9], [5], [], [1, 2, 3, 4, 5]]
 
 
@@ -37,10 +26,10 @@ def grown(core, keys=KEYS):
     return tree
 
 
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("form", TOKEN_FORMS)
 def test_a_batch_is_one_match_after_another(core, form):
     together, apart = grown(core), grown(core)
-    prompts = [FORMS[form](key) for key in (*KEYS[::-1], [1, 2, 3, 4, 5, 6], [2], [1, 2, 8])]
+    prompts = [TOKEN_FORMS[form](key) for key in (*KEYS[::-1], [1, 2, 3, 4, 5, 6], [2], [1, 2, 8])]
     batch = together.match_batch(prompts)
     single = [apart.match_prefix(prompt) for prompt in prompts]
     assert [(m.length, m.slots.tolist(), m.handle.length) for m in batch] == [
@@ -63,7 +52,7 @@ def test_lengths_are_those_of_matches_and_as_much_a_use(core):
 
 def test_forms_may_be_mixed(core):
     tree = grown(core)
-    prompts = [form(KEYS[-1]) for form in FORMS.values()]
+    prompts = [form(KEYS[-1]) for form in TOKEN_FORMS.values()]
     assert [match.length for match in tree.match_batch(prompts)] == [5] * len(prompts)
     assert tree.probe_batch(prompts) == [5] * len(prompts)
 
@@ -176,9 +165,9 @@ class Other:
 
 @native
 @pytest.mark.parametrize("name", ["match_batch", "match_lengths", "probe_batch"])
-@pytest.mark.parametrize("form", sorted(FORMS))
+@pytest.mark.parametrize("form", sorted(TOKEN_FORMS))
 def test_other_threads_run_while_a_batch_is_compared(long_tree, name, form):
-    prompts = [FORMS[form](LONG)]
+    prompts = [TOKEN_FORMS[form](LONG)]
     call = getattr(long_tree, name)
     with Other() as other:
         assert other.runs_during(lambda: call(prompts))
@@ -203,7 +192,7 @@ def test_other_threads_do_not_run_in_a_single_call(long_tree):
 def test_who_changes_the_tree_waits_until_a_batch_is_answered(long_tree):
     """Evicted meanwhile, the slots would be of nothing and the handle of a node that is gone."""
     errors: list[BaseException] = []
-    ledger = SlotLedger(new_allocator(1, core="native"))
+    ledger = new_ledger(new_allocator(1, core="native"))
     row = np.zeros(len(LONG), np.int32)
 
     def churn():

@@ -1,11 +1,15 @@
-"""Published results come from whole runs, and a claim that is missed ends a run as failed."""
+"""Published results come from whole runs, and a claim that is missed ends a run as failed.
+
+Git keeps summaries, not samples.
+"""
 
 import argparse
+import json
 from pathlib import Path
 
 import pytest
 
-from bench.report import RESULTS, Claim, judge, kept_at
+from bench.report import RESULTS, Claim, command, judge, kept_at, laid_out, save
 
 
 @pytest.fixture
@@ -59,3 +63,67 @@ def test_a_claim_that_is_missed_is_named_and_fails_the_run(claim, said, capsys):
 def test_a_run_that_claims_nothing_fails():
     with pytest.raises(SystemExit):
         judge([])
+
+
+FIGURES = {
+    "us": {"ours": 2.5},
+    "samples_us": {"ours": [1, 2, 3, 4], "theirs": [5.0]},
+    "rows": [{"samples": [{"match": 1.0, "evict": 4.0}, {"match": 3.0}]}],
+}
+SUMMARIES = {
+    "us": {"ours": 2.5},
+    "samples_us": {
+        "ours": {"n": 4, "median": 2.5, "quartiles": [1.75, 3.25]},
+        "theirs": {"n": 1, "median": 5.0, "quartiles": [5.0, 5.0]},
+    },
+    "rows": [
+        {
+            "samples": {
+                "match": {"n": 2, "median": 2.0, "quartiles": [1.5, 2.5]},
+                "evict": {"n": 1, "median": 4.0, "quartiles": [4.0, 4.0]},
+            }
+        }
+    ],
+}
+
+
+def read(path):
+    return json.loads(path.read_text())
+
+
+def test_results_have_summaries_and_the_samples_lie_beside_them(tmp_path):
+    path = save("made_up", FIGURES, tmp_path / "made_up.json")
+    saved, raw = read(path), read(tmp_path / "made_up.raw.json")
+    assert {key: saved[key] for key in FIGURES} == SUMMARIES
+    assert {key: raw[key] for key in FIGURES} == FIGURES
+    assert saved["command"] == raw["command"] == command()
+
+
+def test_figures_without_samples_are_saved_once(tmp_path):
+    save("made_up", {"us": {"ours": 2.5}}, tmp_path / "made_up.json")
+    assert [path.name for path in tmp_path.iterdir()] == ["made_up.json"]
+
+
+def lists_of_samples(figures, name=""):
+    """The lists of numbers under a name that begins with "samples", at every depth."""
+    if isinstance(figures, dict):
+        for key, value in figures.items():
+            below = "samples" if name or key.startswith("samples") else ""
+            yield from lists_of_samples(value, "" if key == "quartiles" else below)
+    elif isinstance(figures, list):
+        if name and figures:
+            yield figures
+        for value in figures:
+            yield from lists_of_samples(value)
+
+
+@pytest.mark.parametrize("path", sorted(RESULTS.rglob("*.json")), ids=lambda path: path.stem)
+def test_git_keeps_no_samples(path):
+    assert [*lists_of_samples(FIGURES)] != []
+    assert [*lists_of_samples(read(path))] == []
+
+
+@pytest.mark.parametrize("value", [{}, [], [1] * 500, {"a": [{"b": "x" * 300, "c": None}] * 2}])
+def test_a_layout_is_the_same_json(value):
+    assert json.loads(laid_out(value)) == value
+    assert laid_out({"a": [1, 2]}) == '{"a": [1, 2]}'

@@ -202,5 +202,5 @@ def test_a_resumed_request_keeps_its_content(new_cache):
 @pytest.mark.parametrize("call", ["finish", "retract"])
 @pytest.mark.parametrize("request_", [None, "x"])
 def test_what_is_no_request_is_refused(new_cache, call, request_):
-    with pytest.raises(InvalidArgumentError, match="takes a Request"):
+    with pytest.raises(InvalidArgumentError, match="must be a Request; got"):
         getattr(new_cache(), call)(request_)

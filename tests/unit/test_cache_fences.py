@@ -190,7 +190,7 @@ class BrokenFence:
 def test_what_is_no_fence_is_refused(new_cache, ending):
     cache = new_cache()
     request = admit(cache, [1, 2, 3])
-    with pytest.raises(InvalidArgumentError, match="fence is True"):
+    with pytest.raises(InvalidArgumentError, match=r"fence must have .*; got True"):
         getattr(cache, ending)(request, fence=True)
     assert request.state == "running"
 

@@ -206,7 +206,7 @@ def test_a_pool_that_calls_the_cache_is_refused_and_nothing_changes(new_cache, c
     cache.publish(request, 6)
     pool.cache, pool.request = cache, request
     before = cache.stats()
-    with pytest.raises(InvalidArgumentError, match=r"kv\.copy called the cache"):
+    with pytest.raises(InvalidArgumentError, match=r"kv\.copy must not call the cache"):
         cache.fork(request, 1) if call == "fork" else cache.rollback(request, 3)
     assert cache.stats() == before
     assert cache.check_integrity() == []

@@ -141,7 +141,7 @@ def test_a_reset_begins_an_epoch_whose_first_event_is_cleared(new_cache):
 
 def test_a_log_that_is_full_loses_its_oldest_revisions_and_says_so(new_cache):
     cache = new_cache(64)
-    cache.events = EventLog(max_bytes=400)
+    cache.transactions.events = EventLog(max_bytes=400)
     for token in range(20):
         store(cache, [token, token])
     assert not cache.events.is_complete

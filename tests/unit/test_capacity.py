@@ -6,9 +6,9 @@ import pytest
 from radixkv import Namespace
 from radixkv.cache.capacity import MOST_WATCHED, CapacityEstimator
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.curve import lru_curve
-from radixkv.lab.paths import find_paths
-from radixkv.lab.requests import ListedLog, Request
+from radixkv.lab.logs.requests import ListedLog, LoggedRequest
+from radixkv.lab.replay.curve import lru_curve
+from radixkv.lab.replay.paths import find_paths
 
 FACTORS = (0.5, 1, 2, 4)
 
@@ -21,7 +21,7 @@ def told(prompts, capacity: int) -> CapacityEstimator:
 
 
 def exact(prompts, capacity: int) -> list[float]:
-    log = ListedLog(Request(at, str(at), 0, None, ids) for at, ids in enumerate(prompts))
+    log = ListedLog(LoggedRequest(at, str(at), 0, None, ids) for at, ids in enumerate(prompts))
     curve = lru_curve(find_paths(log))
     return [curve.hit_rate(int(capacity * factor)) for factor in FACTORS]
 
@@ -103,10 +103,10 @@ def test_nothing_seen_is_no_hit():
 
 @pytest.mark.parametrize("factor", [-1, 4.1, float("nan")])
 def test_factors_have_bounds(factor):
-    with pytest.raises(InvalidArgumentError, match="factor is"):
+    with pytest.raises(InvalidArgumentError, match="factor must be"):
         CapacityEstimator(10).hit_rate(factor)
 
 
 def test_a_capacity_is_a_number_of_tokens():
-    with pytest.raises(InvalidArgumentError, match="capacity is 0"):
+    with pytest.raises(InvalidArgumentError, match=r"capacity must be .* got 0"):
         CapacityEstimator(0)

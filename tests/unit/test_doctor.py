@@ -8,11 +8,11 @@ import pytest
 from radixkv import new_tree
 from radixkv.doctor import core_line, examine
 
-TELL = """
+REPORT = """
 import json
 from dataclasses import asdict
 from radixkv.doctor import examine
-print(json.dumps([asdict(finding) for finding in examine()]))
+print(json.dumps([asdict(check) for check in examine()]))
 """
 HIDE = """
 import sys
@@ -22,43 +22,43 @@ for name in {names!r}:
 
 
 @pytest.fixture(scope="module")
-def findings():
-    return {finding.name: finding for finding in examine()}
+def checks():
+    return {check.name: check for check in examine()}
 
 
 def examined(code="", **environment):
-    """What a process of its own finds, after running `code`."""
+    """What another process finds, after running `code`."""
     done = subprocess.run(
-        [sys.executable, "-c", code + TELL],
+        [sys.executable, "-c", code + REPORT],
         env=os.environ | environment,
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    return {finding["name"]: finding for finding in json.loads(done.stdout.splitlines()[-1])}
+    return {check["name"]: check for check in json.loads(done.stdout.splitlines()[-1])}
 
 
-def test_what_development_needs_is_ok_here(findings):
+def test_what_development_needs_is_ok_here(checks):
     wanted = ["python", "radixkv", "core", "numpy", "grpc", "torch", "transformers", "model"]
-    assert {name: findings[name].state for name in wanted} == dict.fromkeys(wanted, "ok")
-    assert findings["python"].detail.startswith(sys.version.split()[0])
+    assert {name: checks[name].state for name in wanted} == dict.fromkeys(wanted, "ok")
+    assert checks["python"].detail.startswith(sys.version.split()[0])
 
 
-def test_attention_backends_are_told_one_by_one(findings):
-    assert findings["attention reference"].state == "ok"
+def test_attention_backends_are_checked_one_by_one(checks):
+    assert checks["attention reference"].state == "ok"
     for name in ("fa3", "tree", "triton"):
-        found = findings[f"attention {name}"]
+        found = checks[f"attention {name}"]
         assert found.state == "ok" or "machines with a CUDA device" in found.advice
         assert not found.detail.startswith("attention")
 
 
-def test_a_core_that_is_not_native_says_why(findings):
-    assert findings["core"].detail.startswith(new_tree().core)
-    assert core_line().startswith(f"core: {findings['core'].detail}")
+def test_a_core_that_is_not_native_says_why(checks):
+    assert checks["core"].detail.startswith(new_tree().core)
+    assert core_line().startswith(f"core: {checks['core'].detail}")
 
 
-def test_a_chosen_core_is_told_as_chosen():
+def test_a_chosen_core_is_reported_as_chosen():
     core = examined(RADIXKV_CORE="python")["core"]
     assert (core["state"], core["advice"]) == ("ok", "")
     assert "RADIXKV_CORE=python" in core["detail"]
@@ -66,11 +66,11 @@ def test_a_chosen_core_is_told_as_chosen():
 
 def test_without_the_native_core_the_python_one_serves():
     core = examined(HIDE.format(names=["radixkv.kernels._core"]))["core"]
-    assert (core["state"], core["detail"]) == ("ok", "python; the native one is not built")
+    assert (core["state"], core["detail"]) == ("ok", "python; the native core is not built")
     assert "make native" in core["advice"]
 
 
-def test_a_core_that_does_not_exist_is_told_and_raises_nothing():
+def test_a_core_that_does_not_exist_is_reported_and_raises_nothing():
     core = examined(RADIXKV_CORE="quantum")["core"]
     assert core["state"] == "broken"
     assert "quantum" in core["detail"]
@@ -86,11 +86,11 @@ def test_what_is_missing_comes_with_advice_and_hides_nothing_else():
     assert found["numpy"]["state"] == found["core"]["state"] == "ok"
 
 
-def test_missing_grpc_is_told():
+def test_missing_grpc_is_reported():
     assert examined(HIDE.format(names=["grpc"]))["grpc"]["state"] == "missing"
 
 
-def test_a_broken_package_is_told_with_its_own_words(tmp_path):
+def test_a_broken_package_is_reported_with_its_own_error(tmp_path):
     (tmp_path / "torch.py").write_text("raise OSError('libcudart.so.99: cannot open')")
     found = examined(PYTHONPATH=str(tmp_path))
     assert found["torch"]["state"] == "broken"

@@ -62,21 +62,21 @@ BYTES: Any = b"x"
 
 # What is done, the value that the message names, and what it says would be right.
 CALLS = {
-    "a tree of page size 0": (lambda: new_tree(page_size=0), "0", "1 or more"),
+    "a tree of page size 0": (lambda: new_tree(page_size=0), "0", "at least 1"),
     "a tree without a policy": (lambda: new_tree(policy="arc"), "'arc'", "lru, lfu"),
     "a tree without a core": (lambda: new_tree(core="rust"), "'rust'", '"python"'),
     "a negative token": (lambda: new_tree().probe([1, -3]), "-3", "0 to 2**31 - 1"),
-    "a slot for no token": (lambda: new_tree().insert([1], [2, 3]), "2 slots", "one to one"),
+    "a slot for no token": (lambda: new_tree().insert([1], [2, 3]), "got 2", "one for each"),
     "a span behind the end": (
         lambda: new_tree().probe([1], content=[(0, 7, b"x")]), "0 to 7", "inside the 1 tokens"
     ),
-    "an eviction of -1": (lambda: new_tree().evict(-1), "-1", "0 or more"),
+    "an eviction of -1": (lambda: new_tree().evict(-1), "-1", "at least 0"),
     "a salt of bytes": (lambda: Namespace(salt=BYTES), "b'x'", "a str or None"),
     "a namespace of text": (lambda: new_tree().probe([1], TEXT), "'tenant'", "Namespace"),
     "a pool of -4 slots": (lambda: new_allocator(-4), "-4", "a positive multiple"),
     "a free of slot 0": (lambda: new_allocator(4).free([0]), "slot 0", "1 to 4"),
-    "a pool of 0 rows": (lambda: ReqToTokenPool(0, 4), "0", "1 or more"),
-    "a free of row 9": (lambda: ReqToTokenPool(2, 4).free(9), "row 9", "0 to 1"),
+    "a pool of 0 rows": (lambda: ReqToTokenPool(0, 4), "0", "at least 1"),
+    "a free of row 9": (lambda: ReqToTokenPool(2, 4).free(9), "row must be held", "0 to 1; got 9"),
 }  # fmt: skip
 
 

@@ -4,13 +4,9 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace
-from radixkv.cache.events import (
-    Event,
-    Run,
-    replay,
-    runs_of,
-)
-from radixkv.tree import Stored, Trimmed
+from radixkv.cache.events import Event
+from radixkv.cache.runs import StoredRun, replay, runs_of
+from radixkv.tree import Stored, Trimmed, format_tree
 from tests.support.trees import Words
 
 OTHER = Namespace(salt="other")
@@ -22,7 +18,7 @@ class Follower:
     def __init__(self, words: Words) -> None:
         words.tree.track_changes()
         self.words = words
-        self.runs: dict[int, Run] = {}
+        self.runs: dict[int, StoredRun] = {}
         self.last: list[Stored | Trimmed] = []
 
     def follow(self) -> list[str]:
@@ -116,7 +112,7 @@ def test_what_looks_and_locks_is_no_change(follower, words):
     words.probe("ab")
     words.tree.dec_lock_ref(words.lock("ab"))
     words.tree.check_integrity()
-    words.tree.format()
+    format_tree(words.tree)
     assert follower.follow() == []
 
 

@@ -63,7 +63,7 @@ def test_what_is_no_amount_changes_nothing(words, number):
     for word in ("a", "bcdef", "g"):
         words.insert(word)
     before = snapshot(words.tree)
-    with pytest.raises(InvalidArgumentError, match="num_tokens is"):
+    with pytest.raises(InvalidArgumentError, match="num_tokens must be"):
         words.tree.evict(number)
     assert snapshot(words.tree) == before
 
@@ -135,20 +135,53 @@ def test_evicted_slots_are_the_callers(words):
 # ---- in which order ----
 
 
-def test_lru_evicts_what_was_touched_longest_ago(words):
-    for letter in "abcd":
-        words.insert(letter)
-    words.match("a")
-    words.probe("b")
-    words.insert("c")
-    assert words.evict_one_by_one() == "bdac"
+# What is done (+ab inserts, +ab:3 with priority 3, +ab~ as a chunk; ?ab matches, =ab probes), then
+# the letters in the order in which they go.
+ORDERS = {
+    "lru: what was touched longest ago": ("lru", "+a +b +c +d ?a =b +c", "bdac"),
+    "lru: a match in part does not save the node": ("lru", "+abc +q ?ab", "cbaq"),
+    "lru: a chunk refreshes too": ("lru", "+ab +q +ab~", "qba"),
+    "mru: the latest": ("mru", "+a +b +c ?a", "acb"),
+    "fifo: the first made, whatever was used": ("fifo", "+a +b +c +a ?a", "abc"),
+    "fifo: both halves of a split are as old as the whole": ("fifo", "+ab +x +a", "bax"),
+    "filo: the last made, whatever was used": ("filo", "+a +b +c +a ?b", "cba"),
+    "lfu: what was inserted least": ("lfu", "+a +b +c +a +b +a ?c ?c", "cba"),
+    "lfu: the older of equals": ("lfu", "+a +b +c ?a", "bca"),
+    "slru: what was inserted twice goes last": ("slru", "+a +b +c +d +a +b +b ?c", "dcab"),
+    "priority: the lowest, the older of equals": (
+        "priority", "+a:1 +b:0 +c:-1 +d:0 +e:2 +f:-1 ?b", "cfdbae"
+    ),
+    "hits_per_token: the longest of equal hits, until trims make it the shortest": (
+        "hits_per_token", "+abcd +xyz +q", "dczbyaxq"
+    ),
+    "hits_per_token: the fewest hits of equal lengths": ("hits_per_token", "+ab +xy +ab", "ybxa"),
+    "hits_per_token: the older of equals": ("hits_per_token", "+a +b +c ?a", "bca"),
+    "hits_per_token: a chunk is no hit": ("hits_per_token", "+ab +xy~ +p~ +ab~", "yxpba"),
+    "hits_per_token: both halves of a split are worth more": (
+        "hits_per_token", "+abcd +pqr +ab", "rdqcbpa"
+    ),
+}  # fmt: skip
 
 
-def test_a_match_in_part_saves_the_node_not(words):
-    words.insert("abc")
-    words.insert("q")
-    words.match("ab")
-    assert words.evict(1) == "c"
+def play(words, script):
+    for step in script.split():
+        what, word, chunked = step[0], step[1:].rstrip("~"), step.endswith("~")
+        word, _, priority = word.partition(":")
+        if what == "+":
+            words.insert(word, priority=int(priority or 0), chunked=chunked)
+        else:
+            {"?": words.match, "=": words.probe}[what](word)
+
+
+@pytest.mark.parametrize(("policy", "script", "order"), ORDERS.values(), ids=ORDERS)
+def test_what_goes_first(grow, policy, script, order):
+    words = grow(policy)
+    play(words, script)
+    assert words.evict_one_by_one() == order
+
+
+def test_every_policy_has_an_order_in_the_table():
+    assert {policy for policy, _, _ in ORDERS.values()} | {"adaptive"} == POLICIES.keys()
 
 
 def test_locking_a_part_refreshes_that_part_alone(words):
@@ -187,119 +220,30 @@ def test_lru_across_namespaces_is_one_order(words):
     assert words.evict_one_by_one() == "bca"
 
 
-def test_mru_evicts_the_latest(grow):
-    words = grow("mru")
-    for letter in "abc":
-        words.insert(letter)
-    words.match("a")
-    assert words.evict_one_by_one() == "acb"
+NUMBERS = {
+    "a priority rises along the path": (
+        "priority", "+abcd:1 +abxy:3", {"/ab": 3, "ab/cd": 1, "ab/xy": 3}
+    ),
+    "a priority never falls": (
+        "priority", "+abcd:1 +abxy:3 +abcd:2 +abxyz:-5",
+        {"/ab": 3, "ab/cd": 2, "ab/xy": 3, "abxy/z": -5},
+    ),
+    "a split keeps the priority below": ("priority", "+abcd:5 +ab:1", {"/ab": 5, "ab/cd": 5}),
+    "a chunk raises the priority": ("priority", "+ab +ab:4~", {"/ab": 4}),
+    "hits count inserts through a node": (
+        "hit_count", "+abcd +abxy +ab ?abcd", {"/ab": 3, "ab/cd": 1, "ab/xy": 1}
+    ),
+    "chunks are no hits": ("hit_count", "+ab~ +abcd~", {"/ab": 0, "ab/cd": 0}),
+    "chunks of a key count once": (
+        "hit_count", "+ab~ +abcd~ +abcdef", {"/ab": 1, "ab/cd": 1, "abcd/ef": 1}
+    ),
+}  # fmt: skip
 
 
-def test_fifo_evicts_the_first_made_whatever_was_used(grow):
-    words = grow("fifo")
-    for letter in "abc":
-        words.insert(letter)
-    words.insert("a")
-    words.match("a")
-    assert words.evict_one_by_one() == "abc"
-
-
-def test_filo_evicts_the_last_made_whatever_was_used(grow):
-    words = grow("filo")
-    for letter in "abc":
-        words.insert(letter)
-    words.insert("a")
-    words.match("b")
-    assert words.evict_one_by_one() == "cba"
-
-
-def test_both_halves_of_a_split_are_as_old_as_the_whole(grow):
-    words = grow("fifo")
-    words.insert("ab")
-    words.insert("x")
-    words.insert("a")
-    assert words.evict_one_by_one() == "bax"
-
-
-def test_lfu_evicts_what_was_inserted_least(grow):
-    words = grow("lfu")
-    for letter in "abcab":
-        words.insert(letter)
-    words.insert("a")
-    words.match("c")
-    words.match("c")
-    assert words.evict_one_by_one() == "cba"
-
-
-def test_lfu_evicts_the_older_of_equals(grow):
-    words = grow("lfu")
-    for letter in "abc":
-        words.insert(letter)
-    words.match("a")
-    assert words.evict_one_by_one() == "bca"
-
-
-def test_slru_protects_what_was_inserted_twice(grow):
-    words = grow("slru")
-    for letter in "abcda":
-        words.insert(letter)
-    words.insert("b")
-    words.insert("b")
-    words.match("c")
-    assert words.evict_one_by_one() == "dcab"
-
-
-def test_priority_evicts_the_lowest_and_the_older_of_equals(grow):
-    words = grow("priority")
-    for letter, priority in [("a", 1), ("b", 0), ("c", -1), ("d", 0), ("e", 2), ("f", -1)]:
-        words.insert(letter, priority=priority)
-    words.match("b")
-    assert words.evict_one_by_one() == "cfdbae"
-
-
-def test_priority_rises_along_the_path_and_never_falls(grow):
-    words = grow("priority")
-    words.insert("abcd", priority=1)
-    words.insert("abxy", priority=3)
-    assert {w: n.priority for w, n in words.nodes().items()} == {"/ab": 3, "ab/cd": 1, "ab/xy": 3}
-    words.insert("abcd", priority=2)
-    words.insert("abxyz", priority=-5)
-    assert {w: n.priority for w, n in words.nodes().items()} == {
-        "/ab": 3, "ab/cd": 2, "ab/xy": 3, "abxy/z": -5
-    }  # fmt: skip
-
-
-def test_a_split_keeps_the_priority_below(grow):
-    words = grow("priority")
-    words.insert("abcd", priority=5)
-    words.insert("ab", priority=1)
-    assert {w: n.priority for w, n in words.nodes().items()} == {"/ab": 5, "ab/cd": 5}
-
-
-def test_hits_count_inserts_through_a_node(words):
-    words.insert("abcd")
-    words.insert("abxy")
-    words.insert("ab")
-    words.match("abcd")
-    assert {w: n.hit_count for w, n in words.nodes().items()} == {"/ab": 3, "ab/cd": 1, "ab/xy": 1}
-
-
-def test_chunks_of_a_key_count_once(words):
-    words.insert("ab", chunked=True)
-    words.insert("abcd", chunked=True)
-    assert {w: n.hit_count for w, n in words.nodes().items()} == {"/ab": 0, "ab/cd": 0}
-    words.insert("abcdef")
-    assert {w: n.hit_count for w, n in words.nodes().items()} == {
-        "/ab": 1, "ab/cd": 1, "abcd/ef": 1
-    }  # fmt: skip
-
-
-def test_a_chunked_insert_still_refreshes_and_raises_priority(words):
-    words.insert("ab")
-    words.insert("q")
-    words.insert("ab", priority=4, chunked=True)
-    assert words.nodes()["/ab"].priority == 4
-    assert words.evict_one_by_one() == "qba"
+@pytest.mark.parametrize(("number", "script", "by_node"), NUMBERS.values(), ids=NUMBERS)
+def test_what_a_policy_reads_of_a_node(words, number, script, by_node):
+    play(words, script)
+    assert {word: getattr(node, number) for word, node in words.nodes().items()} == by_node
 
 
 @pytest.mark.parametrize("policy", POLICIES)

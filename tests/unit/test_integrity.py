@@ -1,5 +1,7 @@
 """A checker that cannot fail is a defect: each invariant is broken on purpose, and named."""
 
+from itertools import groupby
+
 import numpy as np
 import pytest
 
@@ -57,21 +59,21 @@ def test_i1_a_private_slot_is_free(cache):
 
 def test_i1_a_slot_is_lost(cache):
     cache.allocator.allocate(2)
-    assert "slots [6, 7] are nobody's" in broken(cache, "I1 partition")[0]
+    assert "slots [6, 7] are held by none" in broken(cache, "I1 partition")[0]
 
 
 def test_i1_a_deferred_slot_is_free(cache):
-    cache._ledger.deferred.append((Fence(), np.array([9], np.int32)))
+    cache.slots.ledger.deferred.append((Fence(), np.array([9], np.int32)))
     assert "slot 9 belongs to free and deferred" in broken(cache, "I1 partition")[0]
 
 
 def test_i1_a_slot_of_no_pool_is_deferred(cache):
-    cache._ledger.deferred.append((Fence(), np.array([99], np.int32)))
+    cache.slots.ledger.deferred.append((Fence(), np.array([99], np.int32)))
     assert "slots [99] are not in the pool" in broken(cache, "I1 partition")[0]
 
 
 def test_i1_a_retired_slot_is_cached(cache):
-    cache._ledger.is_retired[1] = True
+    cache.slots.ledger.is_retired[1] = True
     assert "slot 1 belongs to tree and retired" in broken(cache, "I1 partition")[0]
 
 
@@ -81,11 +83,14 @@ def test_i1_sums_that_add_up_hide_nothing(cache):
     stats = cache.stats()
     assert stats.free + stats.allocated + stats.evictable + stats.protected == 16
     one, other = broken(cache, "I1 partition")
-    assert ("slot 1 belongs to free and tree" in one, "[6] are nobody's" in other) == (True, True)
+    assert ("slot 1 belongs to free and tree" in one, "[6] are held by none" in other) == (
+        True,
+        True,
+    )
 
 
 def test_i1_more_hold_a_slot_than_rows_say(cache):
-    cache._ledger.sharers[5] += 1
+    cache.slots.ledger.sharers[5] += 1
     assert "holder counts differ at slots [5]" in broken(cache, "I1 partition")[0]
 
 
@@ -101,7 +106,7 @@ def test_i1_two_requests_have_one_row(cache):
 
 
 def test_i1_the_tree_holds_a_slot_twice(plain):
-    node = next(plain.tree._walk_nodes())[1]
+    node = next(plain.tree.nodes.walk())[1]
     node.slots = node.slots[[0, 0, 2]]
     assert any("more than once" in line for line in broken(plain, "I1 partition"))
 
@@ -109,10 +114,11 @@ def test_i1_the_tree_holds_a_slot_twice(plain):
 # ---- I2: sizes are what the nodes hold ----
 
 
-@pytest.mark.parametrize("counter", ["_evictable", "_protected", "_num_nodes"])
+@pytest.mark.parametrize("counter", ["evictable", "protected", "num_nodes"])
 @pytest.mark.parametrize("error", [1, -1])
 def test_i2_a_size_is_wrong(plain, counter, error):
-    setattr(plain.tree, counter, getattr(plain.tree, counter) + error)
+    nodes = plain.tree.nodes
+    setattr(nodes, counter, getattr(nodes, counter) + error)
     broken(plain, "I2 sizes")
 
 
@@ -137,7 +143,7 @@ def test_i3_the_lock_is_on_another_path(cache):
 
 
 def test_i3_a_node_counts_wrongly(plain):
-    next(plain.tree._walk_nodes())[1].lock_ref += 1
+    next(plain.tree.nodes.walk())[1].lock_ref += 1
     broken(plain, "I3 locks")
 
 
@@ -208,13 +214,12 @@ def log_of(cache) -> list[Event]:
 
 
 def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None:
-    log = cache.events
-    kept: dict[int, tuple[Event, ...]] = {}
-    for event in events:
-        kept[event.revision] = (*kept.get(event.revision, ()), event)
-    log._kept, log.compact_revision = kept, min(kept, default=1) - 1
-    log.revision = max(kept, default=0)
+    log = EventLog()
+    log.revision = log.compact_revision = min((event.revision for event in events), default=1) - 1
+    for _, revision in groupby(events, lambda event: event.revision):
+        log.append(event.change for event in revision)  # type: ignore[misc]
     log.is_complete = is_complete
+    cache.transactions.events = log
 
 
 def test_i5_a_store_was_not_told(cache):
@@ -262,7 +267,7 @@ def test_i5_a_clearing_was_told_that_never_was(cache):
 
 def test_i5_what_a_short_log_still_knows_is_checked(cache):
     cache.abort(running(cache))
-    cache.events = EventLog(max_bytes=300)
+    cache.transactions.events = EventLog(max_bytes=300)
     for token in range(10, 16):
         store(cache, [token, token])
     assert not cache.events.is_complete
@@ -291,7 +296,7 @@ def test_i6_a_lock_outlives_the_last_request(cache):
 
 def test_i6_a_slot_outlives_the_last_request(cache):
     cache.abort(running(cache))
-    cache._ledger.take(2)
+    cache.slots.ledger.take(2)
     assert "2 slots private" in broken(cache, "I6 quiet")[0]
 
 
@@ -299,27 +304,27 @@ def test_i6_a_slot_outlives_the_last_request(cache):
 
 
 def test_i7_a_node_stands_under_a_wrong_key(plain):
-    root = plain.tree._roots[running(plain).namespace]
+    root = plain.tree.nodes.roots[running(plain).namespace]
     (node,) = root.children.values()
     root.children = {b"\x09\x00\x00\x00": node}
     broken(plain, "I7 reach")
 
 
 def test_i7_a_node_says_another_parent(plain):
-    _, (_, node) = plain.tree._walk_nodes()
-    node.parent = plain.tree._roots[running(plain).namespace]
+    _, (_, node) = plain.tree.nodes.walk()
+    node.parent = plain.tree.nodes.roots[running(plain).namespace]
     broken(plain, "I7 reach")
 
 
 def test_i7_a_node_is_shorter_than_it_says(plain):
-    node = next(plain.tree._walk_nodes())[1]
+    node = next(plain.tree.nodes.walk())[1]
     node.slots = node.slots[:-1]
     broken(plain, "I7 reach")
 
 
 def test_i7_a_subtree_is_cut_off(plain):
-    """Nobody walks there any more: its slots are nobody's, and sizes say it."""
-    next(plain.tree._walk_nodes())[1].children.clear()
+    """Nothing walks there any more: its slots are held by none, and sizes say it."""
+    next(plain.tree.nodes.walk())[1].children.clear()
     broken(plain, "I1 partition")
     broken(plain, "I2 sizes")
 
@@ -329,17 +334,17 @@ def test_i7_a_subtree_is_cut_off(plain):
 
 def test_a_victim_is_missing_from_the_order(plain):
     plain.abort(running(plain))
-    plain.tree._leaves.clear()
+    plain.tree.nodes.leaves.clear()
     broken(plain, "order")
 
 
 def test_a_node_is_newer_than_its_parent(plain):
-    _, (_, node) = plain.tree._walk_nodes()
+    _, (_, node) = plain.tree.nodes.walk()
     node.recency += 100
     broken(plain, "order")
 
 
 def test_content_is_miscounted(plain):
     store(plain, [8, 8], content=[(0, 2, b"x")])
-    plain.tree._content._uses[0] += 1
+    plain.tree.nodes.content._uses[0] += 1
     broken(plain, "content")

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace, PrefixCache, errors
-from radixkv.cache.pin import Insert
+from radixkv.cache.loans import Insert
 
 A = Namespace(salt="a")
 ME, OTHER = 1, 2
@@ -222,7 +222,7 @@ def test_what_a_borrower_leaves_is_nobodys_until_it_is_freed(cache):
 def test_a_reset_is_refused_while_something_is_pinned(cache):
     put(cache, [1, 2])
     pin = cache.loans.pin([1])
-    with pytest.raises(errors.LiveRequestsError, match="0 live requests and 1 pins hold") as caught:
+    with pytest.raises(errors.LiveRequestsError, match="got 0 live requests and 1 pins") as caught:
         cache.reset()
     assert caught.value.details == {"live_requests": 0, "pins": 1}
     cache.loans.unpin(pin)

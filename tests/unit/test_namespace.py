@@ -84,14 +84,14 @@ def test_a_namespace_survives_copies(space):
 @pytest.mark.parametrize("field", ["salt", "adapter", "extra_key"])
 @pytest.mark.parametrize("value", [b"x", 0, False, 1.5, ["x"], ("x",), object()])
 def test_a_field_of_another_type_is_named(field, value):
-    with pytest.raises(InvalidNamespaceError, match=f"namespace {field} is ") as caught:
+    with pytest.raises(InvalidNamespaceError, match=f"namespace {field} must be ") as caught:
         Namespace(**{field: value})
     assert caught.value.details == {"field": field}
 
 
 @pytest.mark.parametrize("version", [-1, 2**64, 1.0, "1", None, True, b"1"])
 def test_a_weight_version_out_of_range_is_named(version):
-    with pytest.raises(InvalidNamespaceError, match="weight_version is ") as caught:
+    with pytest.raises(InvalidNamespaceError, match="weight_version must be ") as caught:
         Namespace(weight_version=version)
     assert caught.value.details == {"field": "weight_version"}
 

@@ -150,7 +150,7 @@ def test_bad_values_are_refused_by_name_and_position(convert, error, values, at)
     with pytest.raises(error, match=r"^the_ids") as caught:
         convert(values, "the_ids")
     if at is not None:
-        assert str(caught.value).startswith(f"the_ids[{at}] is ")
+        assert str(caught.value).startswith(f"the_ids[{at}] must be ")
         assert caught.value.details["index"] == at
 
 
@@ -202,6 +202,8 @@ def test_a_tree_refuses_bad_slots_and_changes_nothing(tree, values, at):
 
 @pytest.mark.parametrize("slots", [[], [1], [1, 2, 3, 4]])
 def test_slots_go_one_to_one_with_tokens(tree, slots):
-    with pytest.raises(InvalidSlotsError, match=f"^3 token_ids came with {len(slots)} slots"):
+    with pytest.raises(
+        InvalidSlotsError, match=f"^slots must be one for each of 3 token_ids; got {len(slots)}"
+    ):
         tree.insert([1, 2, 3], slots)
     assert tree.num_nodes == 0

@@ -15,6 +15,7 @@ from radixkv.errors import (
     InvalidSlotsError,
     InvalidTokensError,
 )
+from radixkv.tree import format_tree
 from tests.support.trees import snapshot
 
 # ---- match_prefix ----
@@ -168,7 +169,7 @@ def test_probe_batch_of_nothing(words):
 
 def test_a_bad_prompt_in_a_batch_is_named(words):
     words.insert("ab")
-    with pytest.raises(InvalidTokensError, match=r"^prompts\[2\]\[1\] is -1"):
+    with pytest.raises(InvalidTokensError, match=r"^prompts\[2\]\[1\] must be .* got -1"):
         words.tree.probe_batch([[1], [2], [3, -1], [4]])
 
 
@@ -345,4 +346,4 @@ def test_a_key_of_a_million_tokens(core):
     back = pickle.loads(pickle.dumps(tree))
     assert back.all_slots().tolist() == slots[: million // 4].tolist()
     assert tree.check_integrity() == back.check_integrity() == []
-    assert len(tree.format()) < 1_000
+    assert len(format_tree(tree)) < 1_000

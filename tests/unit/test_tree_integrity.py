@@ -1,13 +1,13 @@
 """`check_integrity` of the plain core names each invariant that is broken by hand.
 
-The only tests that reach into private fields: a healthy tree cannot show that the check can fail.
+A healthy tree cannot show that the check can fail.
 """
 
 import numpy as np
 import pytest
 
 from radixkv import new_tree
-from radixkv.tree.node import Node
+from radixkv.tree.nodes import Node
 from radixkv.tree.python_tree import PythonRadixTree
 
 
@@ -23,7 +23,7 @@ def tree() -> PythonRadixTree:
 
 
 def node(tree: PythonRadixTree, last_slot: int) -> Node:
-    return next(node for _, node in tree._walk_nodes() if node.slots[-1] == last_slot)
+    return next(node for _, node in tree.nodes.walk() if node.slots[-1] == last_slot)
 
 
 def set_slots(node: Node, *slots: int) -> None:
@@ -31,12 +31,14 @@ def set_slots(node: Node, *slots: int) -> None:
 
 
 BREAKS = {
-    "a size that drifted": (lambda tree: setattr(tree, "_evictable", -3), "I2 sizes: evictable -3"),
-    "a node not counted": (lambda tree: setattr(tree, "_num_nodes", 7), "7 nodes are said"),
+    "a size that drifted": (
+        lambda tree: setattr(tree.nodes, "evictable", -3), "I2 sizes: evictable -3"
+    ),
+    "a node not counted": (lambda tree: setattr(tree.nodes, "num_nodes", 7), "7 nodes are said"),
     "a lock nobody holds": (lambda tree: setattr(node(tree, 19), "lock_ref", 1), "I3 locks: node"),
     "a lock that was lost": (lambda tree: setattr(node(tree, 14), "lock_ref", 0), "1 handles hold"),
     "a parent locked less": (lambda tree: setattr(node(tree, 12), "lock_ref", 0), "its parent"),
-    "a handle that was forgotten": (lambda tree: tree._locked.clear(), "I3 locks: node"),
+    "a handle that was forgotten": (lambda tree: tree.nodes.locked.clear(), "I3 locks: node"),
     "an edge that leads nowhere": (
         lambda tree: setattr(node(tree, 14), "parent", node(tree, 19)), "I7 reach: node"
     ),
@@ -44,7 +46,7 @@ BREAKS = {
     "a node newer than its parent": (
         lambda tree: setattr(node(tree, 19), "recency", 99), "is newer than its parent"
     ),
-    "a leaf that is no candidate": (lambda tree: tree._leaves.clear(), "the order holds []"),
+    "a leaf that is no candidate": (lambda tree: tree.nodes.leaves.clear(), "the order holds []"),
     "a candidate in a wrong place": (
         lambda tree: setattr(node(tree, 19), "recency", 0), "order: node"
     ),
@@ -56,10 +58,13 @@ BREAKS = {
     ),
     "a node without a token": (lambda tree: set_slots(node(tree, 14)), "0 slots"),
     "content that was not released": (
-        lambda tree: tree._content.retain(np.array([-1], np.int32)), "content:"
+        lambda tree: tree.nodes.content.retain(np.array([-1], np.int32)), "content:"
     ),
     "content that was not stored": (
-        lambda tree: tree._encode([1], [(0, 1, b"other")], intern=True), "content:"
+        lambda tree: tree.nodes.content.encode(
+            np.array([1], np.int32), [(0, 1, b"other")], intern=True
+        ),
+        "content:",
     ),
 }  # fmt: skip
 
@@ -73,7 +78,7 @@ def test_what_is_broken_is_named(tree, break_it, line):
 
 def test_a_locked_handle_that_ends_inside_a_node_is_named(tree):
     inside = tree.match_prefix([1]).handle
-    tree._locked[inside] = 1
+    tree.nodes.locked[inside] = 1
     assert any(
         "a locked handle of length 1 ends inside node" in line for line in tree.check_integrity()
     )

@@ -11,7 +11,7 @@ from radixkv import new_tree
 from radixkv.errors import (
     StaleHandleError,
 )
-from radixkv.tree import POLICIES
+from radixkv.tree import POLICIES, format_tree
 from tests.support.trees import snapshot
 
 # ---- sizes, walk, format ----
@@ -88,7 +88,7 @@ def test_all_slots_of_an_empty_tree(words):
 def test_format_has_a_line_a_node(words):
     for word in ("abcd", "abxy", "q"):
         words.insert(word)
-    head, *lines = words.tree.format().splitlines()
+    head, *lines = format_tree(words.tree).splitlines()
     assert head == repr(words.tree)
     assert len(lines) == words.tree.num_nodes == 4
     indents = [len(line) - len(line.lstrip()) for line in lines]
@@ -99,11 +99,11 @@ def test_format_has_a_line_a_node(words):
 def test_format_stops_at_max_nodes(words):
     for letter in "abcdef":
         words.insert(letter)
-    lines = words.tree.format(max_nodes=2).splitlines()
+    lines = format_tree(words.tree, max_nodes=2).splitlines()
     assert len(lines) == 1 + 2 + 1
     assert lines[-1] == "... 4 more nodes"
-    assert len(words.tree.format(max_nodes=0).splitlines()) == 2
-    assert len(words.tree.format(max_nodes=6).splitlines()) == 7
+    assert len(format_tree(words.tree, max_nodes=0).splitlines()) == 2
+    assert len(format_tree(words.tree, max_nodes=6).splitlines()) == 7
 
 
 def test_repr_tells_what_and_how_much(words):

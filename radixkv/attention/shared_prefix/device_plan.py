@@ -6,11 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.shared_prefix.kernels import Items
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan
 from radixkv.kernels.gpu.attend import Work
-from radixkv.memory.allocator import Int32Array
 
 # Launched items are rounded up to these, so that few captured graphs cover all plans.
 WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256

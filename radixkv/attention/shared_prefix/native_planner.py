@@ -5,9 +5,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan
 from radixkv.kernels import _planner
-from radixkv.memory.allocator import Int32Array
 
 
 class NativePlanner:

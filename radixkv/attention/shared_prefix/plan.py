@@ -18,7 +18,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from radixkv.memory.allocator import Int32Array
+from radixkv.arrays import Int32Array
 
 NO_ITEM = -1
 # Steps after which a batch is cut anew, so that the pieces that grow stay even.

@@ -7,8 +7,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import NO_ITEM, Shape, TreePlan
-from radixkv.memory.allocator import Int32Array
 
 
 class SharedRun(NamedTuple):

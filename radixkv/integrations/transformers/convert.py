@@ -11,7 +11,7 @@ from typing import Any
 import torch
 
 # Part of the folder's name: another way to convert gets a folder of its own.
-FORMAT = 1
+FORMAT = 2
 
 log = logging.getLogger(__name__)
 
@@ -57,17 +57,16 @@ def _convert_into(path: Path, folder: Path) -> None:
 
 
 def _convert_model(path: Path, folder: Path) -> None:
-    from safetensors.torch import save_model
     from transformers import AutoModelForCausalLM
 
     model: Any = AutoModelForCausalLM.from_pretrained(
         path.parent, gguf_file=path.name, dtype=torch.float32, local_files_only=True
     )
-    # The weights are plain float32 now; a loader must not look for quantized ones.
+    # The weights are plain float32 now: they can be saved, and are not looked for as quantized.
+    model.hf_quantizer = None
     del model.config.quantization_config
-    model.config.save_pretrained(folder)
-    model.generation_config.save_pretrained(folder)
-    save_model(model, str(folder / "model.safetensors"), metadata={"format": "pt"})
+    # Names the architecture, and saves a tied weight as the embedding's: engines look for both.
+    model.save_pretrained(folder)
 
 
 def _convert_tokenizer(path: Path, folder: Path) -> None:

@@ -11,7 +11,7 @@ from radixkv.cache import PrefixCache
 from radixkv.cache.request import Request
 from radixkv.errors import RadixKVError
 from radixkv.integrations.transformers.generation import Generation
-from radixkv.memory.pages import round_down
+from radixkv.pages import round_down
 from radixkv.tree import DEFAULT, Namespace
 
 
@@ -82,7 +82,7 @@ class Schedule:
             return None
         rows = [request.slots[:end] for _, request, end in work]
         token_ids = [each.token_ids for each in work]
-        versions = [each.request.row_name for each in work]
+        versions = [each.request.row_version for each in work]
         batch = AttentionBatch(rows, [len(ids) for ids in token_ids], versions)
         if self._expected is not None and _is_same(batch, self._expected):
             batch = self._expected

@@ -1,4 +1,4 @@
-"""The calls of both clients: each function builds a request and says how its answer is read."""
+"""The calls of both clients: each function builds a request and says how to read its response."""
 
 import uuid
 from collections.abc import Callable, Sequence
@@ -11,39 +11,41 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import MessageTooLargeError
 from radixkv.rpc import codec
 from radixkv.rpc.codec import Encoded, Prompt
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
-from radixkv.rpc.rpcs import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
+from radixkv.rpc.method_table import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest, MatchPrefixResponse
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 Prompts: TypeAlias = "TokenIds | Prompt | Sequence[TokenIds | Prompt]"
 
 
 @dataclass(frozen=True, slots=True)
-class ClientCall(Generic[Answer]):
-    """A request on its way, and how to read the answer.
+class ClientCall(Generic[Result]):
+    """A request, and how to read its response.
 
     prompts: fields that come after those of `request`, read from the caller's arrays by `encode`.
+    undo: the call that gives back what this one took under a lease; None: it took nothing.
     """
 
     rpc: Rpc[Any, Any]
     request: Message
     timeout_s: float | None
-    read: Callable[[Any], Answer]
+    read: Callable[[Any], Result]
     prompts: Sequence[Encoded] = ()
+    undo: "Callable[[Result], ClientCall[Any] | None] | None" = None
 
     def encode(self) -> bytes:
         """The message as it goes over the wire; raises MessageTooLargeError."""
         data = b"".join((self.request.SerializeToString(), *chain.from_iterable(self.prompts)))
         if len(data) > MAX_MESSAGE_BYTES:
             raise MessageTooLargeError(
-                f"the call takes {len(data)} bytes; a message takes {MAX_MESSAGE_BYTES}: "
+                f"a message must be at most {MAX_MESSAGE_BYTES} bytes; got {len(data)}: "
                 "split the call",
                 size=len(data),
                 max_message_bytes=MAX_MESSAGE_BYTES,
@@ -158,13 +160,13 @@ def stats(
 
 
 def new_request_id() -> str:
-    """By which the server knows a call again that comes twice."""
+    """An id by which the server recognizes a call that is repeated."""
     return str(uuid.uuid4())
 
 
 def _encode_prompts(prompts: Prompts) -> list[Encoded]:
     batch = [prompts] if _is_one(prompts) else prompts
-    codec.check_batch(len(batch))
+    codec.check_batch(len(batch), "prompts")
     field = MatchPrefixRequest.SEQUENCES_FIELD_NUMBER
     return [
         codec.encode_sequence(

@@ -10,8 +10,8 @@ import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
 from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.method_table import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.process import claim_process
-from radixkv.rpc.rpcs import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
@@ -19,7 +19,7 @@ from radixkv.rpc.unreachable import check_target
 from radixkv.service.client import admin_calls, calls, lease_calls
 from radixkv.service.client.calls import ClientCall
 from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
-from radixkv.service.client.lease import AsyncLease, Lease, Term, now_s
+from radixkv.service.client.lease import AsyncLease, Lease, PendingLease, Term, now_s
 from radixkv.service.client.methods import awaited, blocking, built
 from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class _Connection(ABC):
-    """What both clients know: where they call, and how each RPC is called."""
+    """What both clients share: where they call, and how each RPC is called."""
 
     _grpc: Any
     _coalescing: Any
@@ -62,7 +62,7 @@ class _Connection(ABC):
 
     @abstractmethod
     def _call(self, call: ClientCall[Any]) -> Any:
-        """The answer, or what will give it."""
+        """The result, or an awaitable of it."""
 
     def _start(self, call: ClientCall[Any]) -> Any:
         return self._method(call.rpc)(
@@ -83,7 +83,7 @@ class _Connection(ABC):
         if self._is_closed:
             raise ServiceError(f"the client of {self.target} is closed")
         if rpc.path not in self._methods:
-            # Unary calls encode themselves.
+            # Unary calls encode their requests themselves.
             serialize = None if shape == "unary_unary" else rpc.request.SerializeToString
             self._methods[rpc.path] = getattr(self._channel, shape)(
                 rpc.path,
@@ -97,25 +97,26 @@ class _Connection(ABC):
         watch = self._method(WATCH, "unary_stream")
         return watch(request, wait_for_ready=True, metadata=self._metadata)
 
-    def _open_keep_alive(self, requests: Any = None) -> Any:
+    def open_keep_alive(self, requests: Any = None) -> Any:
+        """The stream of a lease's renewals."""
         keep_alive = self._method(KEEP_LEASE_ALIVE, "stream_stream")
         return keep_alive(requests, wait_for_ready=True, metadata=self._metadata)
 
 
 def _check_token(token: str | None) -> None:
-    """Raises InvalidArgumentError, which does not tell it, for what no header can carry."""
+    """Raises InvalidArgumentError, without the token, for one that no header can carry."""
     if token is not None and not (token.isascii() and token.isprintable()):
         raise InvalidArgumentError(
-            "the token has a character that is not printable ASCII, such as a newline at its end"
+            "token must be printable ASCII; got another character, such as a newline at its end"
         )
 
 
 def _checked(timeout_s: float | None) -> float | None:
-    """Raises InvalidArgumentError for what is no time that one can wait."""
+    """Raises InvalidArgumentError unless it is a number above 0, or None."""
     is_time = isinstance(timeout_s, int | float) and 0 < timeout_s < inf
     if timeout_s is not None and not is_time:
         raise InvalidArgumentError(
-            f"timeout_s is {timeout_s!r}; it takes a number above 0, or None", timeout_s=timeout_s
+            f"timeout_s must be a number above 0, or None; got {timeout_s!r}", timeout_s=timeout_s
         )
     return timeout_s
 
@@ -124,14 +125,14 @@ class Client(_Connection):
     """A blocking client; thread-safe. Errors are those of the library, raised as if it were here.
 
     target: "host:port" or "unix:/path". Connects at the first call.
-    token: what the server's tokens file knows. tls: see `Tls`.
+    token: one of the server's tokens file. tls: see `Tls`.
     timeout_s: of calls that name none, instead of 1 s for `match`, `lease_info`, `revoke_lease` and
     those under a lease, and 10 s for the others.
     coalesce: matches of single prompts that come while one is under way go together.
-    Calls are tried again while the server is unavailable, within their time: what may not happen
-    twice carries an id by which the server knows it again.
-    Raises InvalidArgumentError for a target that is no address; on the other side of a fork
-    ForkedProcessError.
+    Calls are repeated while the server is unavailable, within their time; those that must not
+    happen twice carry an id by which the server recognizes them.
+    Raises InvalidArgumentError for a target that is not an address, ForkedProcessError in a process
+    that was forked from one which used gRPC.
     """
 
     _grpc = grpc
@@ -147,13 +148,22 @@ class Client(_Connection):
     clear = blocking(admin_calls.clear)
     check = blocking(admin_calls.check)
 
-    def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> Lease:
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> Lease:
         """A lease that renews itself until it is closed.
 
         pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
+        replaces_pool: name another pool although leases of the present one live; they end, and the
+        cache is cleared. For the admin role; without it such a lease raises LiveRequestsError.
         """
         sent_at = self._clock()
-        info = self._make(built(lease_calls.grant, ttl_s, holder, pool_id))
+        info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool))
         return Lease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
@@ -166,10 +176,11 @@ class Client(_Connection):
         """
         return Watch(self._open_watch, self.target, namespace, after)
 
-    def _make(self, call: ClientCall[T]) -> T:
+    def send(self, call: ClientCall[T]) -> T:
+        """Send a call that was built by `calls.py`; every other method does."""
         if self._coalescer is not None and can_join(call):
-            answer: T = self._coalescer.match(waiting(call, self._time_for(call)))
-            return answer
+            result: T = self._coalescer.match(waiting(call, self._time_for(call)))
+            return result
         return self._call(call)
 
     def _call(self, call: ClientCall[T]) -> T:
@@ -206,11 +217,23 @@ class AsyncClient(_Connection):
     clear = awaited(admin_calls.clear)
     check = awaited(admin_calls.check)
 
-    async def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> AsyncLease:
-        """See `Client.lease`."""
-        sent_at = self._clock()
-        info = await self._make(built(lease_calls.grant, ttl_s, holder, pool_id))
-        return AsyncLease(self, info, Term(info, sent_at, self._clock))
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> PendingLease:
+        """See `Client.lease`. Awaited it is the lease; `async with` takes it either way."""
+
+        async def grant() -> AsyncLease:
+            sent_at = self._clock()
+            call = built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool)
+            info = await self.send(call)
+            return AsyncLease(self, info, Term(info, sent_at, self._clock))
+
+        return PendingLease(grant)
 
     def watch(
         self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None
@@ -218,10 +241,11 @@ class AsyncClient(_Connection):
         """See `Client.watch`."""
         return AsyncWatch(self._open_watch, self.target, namespace, after)
 
-    async def _make(self, call: ClientCall[T]) -> T:
+    async def send(self, call: ClientCall[T]) -> T:
+        """See `Client.send`."""
         if self._coalescer is not None and can_join(call):
-            answer: T = await self._coalescer.match(waiting(call, self._time_for(call)))
-            return answer
+            result: T = await self._coalescer.match(waiting(call, self._time_for(call)))
+            return result
         return await self._call(call)
 
     async def _call(self, call: ClientCall[T]) -> T:

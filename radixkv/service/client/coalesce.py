@@ -1,7 +1,7 @@
 """Concurrent matches of single prompts in one call: a call costs the server the same for 1 or 64.
 
-Nobody waits for company: a match that finds none under way is sent at once, and those that come
-while it is under way go together when it is back.
+No match is delayed to fill a batch: a match is sent at once where no other is under way. Matches
+that come while one is under way go together when it is back.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from radixkv.errors import (
     ServiceError,
 )
 from radixkv.rpc.limits import DATA_DEADLINE_S, MAX_BATCH_SEQUENCES
-from radixkv.service.client.calls import Answer, ClientCall, MatchReply
+from radixkv.service.client.calls import ClientCall, MatchReply, Result
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 
 _MOST_BYTES = 4 << 20
@@ -38,8 +38,8 @@ def can_join(call: ClientCall[Any]) -> bool:
     )
 
 
-def waiting(call: ClientCall[Answer], timeout_s: float | None) -> ClientCall[Answer]:
-    """The call as it may wait: with tokens of its own, whatever becomes of the caller's array."""
+def waiting(call: ClientCall[Result], timeout_s: float | None) -> ClientCall[Result]:
+    """The call with a copy of its tokens, since the caller may change its array meanwhile."""
     own = [(head, bytes(tokens)) for head, tokens in call.prompts]
     return replace(call, timeout_s=timeout_s, prompts=own)
 
@@ -62,10 +62,9 @@ def _split(reply: MatchReply) -> list[MatchReply]:
 
 
 class _Waiting:
-    """One caller. is_gone: it gave up. batch: the calls that it makes for others, itself included.
+    """One caller. is_gone: it gave up. batch: the callers for which it makes the call, with itself.
 
-    ends_at: when it wants to be told at the latest. outcome: when `woken` is set and there is no
-    batch.
+    ends_at: its deadline. outcome: set once `woken` is set and there is no batch.
     """
 
     def __init__(self, call: ClientCall[MatchReply]) -> None:
@@ -102,13 +101,13 @@ Caller = TypeVar("Caller", _Waiting, _Awaiting)
 
 
 class _Queue(Generic[Caller]):
-    """Callers that wait for their turn, by what they ask."""
+    """Callers that wait for their turn, by kind of request."""
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, deque[Caller]] = {}
 
     def add(self, caller: Caller) -> bool:
-        """Whether it must wait for one of its kind; if not, it is under way from now on."""
+        """Whether it must wait for another of its kind; if not, it is under way from now on."""
         kind = _kind(caller.call)
         if kind in self._waiting:
             self._waiting[kind].append(caller)
@@ -117,11 +116,11 @@ class _Queue(Generic[Caller]):
         return False
 
     def put_back(self, kind: Hashable, callers: Sequence[Caller]) -> None:
-        """Who was taken for a batch that nobody made is first again."""
+        """Callers of a batch that was not made are first again."""
         self._waiting[kind].extendleft(reversed(callers))
 
     def next_batch(self, kind: Hashable) -> list[Caller]:
-        """Who goes next, together; if nobody waits, none of the kind is under way any more."""
+        """The callers of the next batch; if there are none, the kind is no longer under way."""
         queue, batch, size = self._waiting[kind], list[Caller](), 0
         while queue and len(batch) < MAX_BATCH_SEQUENCES:
             caller = queue.popleft()
@@ -138,15 +137,15 @@ class _Queue(Generic[Caller]):
 
 
 class Coalescer:
-    """For a blocking client. make: makes a call and gives its answer. Thread-safe."""
+    """For a blocking client. make: makes a call and returns its result. Thread-safe."""
 
     def __init__(self, make: Callable[[ClientCall[Any]], Any]) -> None:
         self._make = make
         self._queue: _Queue[_Waiting] = _Queue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may make calls, too
 
     def match(self, call: ClientCall[MatchReply]) -> MatchReply:
-        """The call's answer, or its error raised."""
+        """The call's result, or its error raised."""
         me = _Waiting(call)
         with self._lock:
             must_wait = self._queue.add(me)
@@ -165,12 +164,12 @@ class Coalescer:
         try:
             if me.woken.wait(me.timeout_s):
                 return
-        except BaseException:  # of a signal: nobody must wait for who is not here any more
+        except BaseException:  # of a signal: no other caller may wait for one that is gone
             if not self._leave(me) and me.batch:
                 self._hand_back(me)
             raise
         if self._leave(me):
-            raise DeadlineExceededError(f"no answer in {me.timeout_s:g} s")
+            raise DeadlineExceededError(f"no response within {me.timeout_s:g} s")
 
     def _leave(self, me: _Waiting) -> bool:
         """Whether it leaves before it was woken."""
@@ -186,7 +185,7 @@ class Coalescer:
         self._wake_next(kind)
 
     def _lead(self, me: _Waiting) -> None:
-        """Make the call for all of a batch, and hand over to who leads the next."""
+        """Make the call for all of a batch, and hand over to the leader of the next."""
         batch = me.batch
         outcomes: list[_Outcome] = [ServiceError(_INTERRUPTED)] * len(batch)
         try:
@@ -199,7 +198,7 @@ class Coalescer:
                 waiting.woken.set()
 
     def _wake_next(self, kind: Hashable) -> None:
-        """Let the next batch be made by who waits longest for it; the others leave before."""
+        """Let the caller with the latest deadline make the next batch."""
         with self._lock:
             batch = self._queue.next_batch(kind)
             if batch:
@@ -218,7 +217,7 @@ class Coalescer:
 
 
 class AsyncCoalescer:
-    """For an async client. make: makes a call; its answer is awaited."""
+    """For an async client. make: makes a call; its result is awaited."""
 
     def __init__(self, make: Callable[[ClientCall[Any]], Awaitable[Any]]) -> None:
         self._make = make
@@ -226,7 +225,7 @@ class AsyncCoalescer:
         self._leading: set[asyncio.Task[None]] = set()
 
     async def match(self, call: ClientCall[MatchReply]) -> MatchReply:
-        """The call's answer, or its error raised."""
+        """The call's result, or its error raised."""
         me = _Awaiting(call)
         if not self._queue.add(me):
             leading = asyncio.create_task(self._lead([me]))
@@ -237,7 +236,7 @@ class AsyncCoalescer:
             async with asyncio.timeout(timeout_s):
                 return await me.future
         except TimeoutError:
-            raise DeadlineExceededError(f"no answer in {timeout_s:g} s") from None
+            raise DeadlineExceededError(f"no response within {timeout_s:g} s") from None
 
     async def _lead(self, batch: list[_Awaiting]) -> None:
         kind = _kind(batch[0].call)
@@ -263,5 +262,5 @@ class AsyncCoalescer:
 
 
 def _is_of_one(error: RadixKVError, calls: Sequence[ClientCall[MatchReply]]) -> bool:
-    """Whether one of several prompts is to blame, so that each is to be asked alone."""
+    """Whether one of several prompts is to blame, so that each must be sent alone."""
     return isinstance(error, InvalidArgumentError) and len(calls) > 1

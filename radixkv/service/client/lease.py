@@ -1,17 +1,17 @@
 """A lease as its holder has it: it renews itself, and is not used when it may have ended.
 
 The holder's clock runs from when the grant or renewal was sent, the server's from when it arrived,
-so the holder's ends first. It refuses `LEASE_MARGIN_S` before that, and the server keeps the slots
-from everyone for a grace after: a holder that was frozen wakes up, finds its time over, and writes
-over nobody, if it checks before each use of its slots. What is begun after a check must be done
-within the grace: a process that is frozen between a check and what it was for writes late.
+so the holder's ends first. The holder refuses `LEASE_MARGIN_S` before that, and the server reuses
+no slot for a grace after. A holder that was frozen thus finds its time over when it goes on, and
+overwrites no one's K/V if it checks before each use of its slots. What begins after a check must be
+done within the grace: a process that is frozen between a check and a write writes late.
 """
 
 import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ from radixkv.rpc import codec
 from radixkv.rpc.limits import LEASE_MARGIN_S
 from radixkv.service.client import lease_calls
 from radixkv.service.client.lease_calls import LeaseInfo, LeaseRef
+from radixkv.service.client.lost_answers import AsyncLostAnswers, LostAnswers, may_have_happened
 from radixkv.service.client.methods import awaited_under, blocking_under
 from radixkv.v1.lease_pb2 import KeepLeaseAliveRequest, KeepLeaseAliveResponse
 
@@ -80,6 +81,11 @@ class Lease:
 
     Every call checks the lease first; before every other use of its slots (a kernel, a copy) call
     `check`. Ends with `close`, by which everything that it held is dropped.
+    A call that raises has taken nothing, also where its answer was lost (a deadline, a connection
+    that broke, an interrupt): what it took is given back behind the scenes. To ask for the answer
+    again instead, call with a `request_id` of your own, a UUID, and again with the same one; then
+    nothing is given back. Whether a lost `insert` stored its tokens, `holdings` tells: those slots
+    are on loan no longer.
     """
 
     def __init__(self, client: Any, info: LeaseInfo, term: Term) -> None:
@@ -87,6 +93,7 @@ class Lease:
         self.id, self.epoch, self.ttl_s = info.id, info.epoch, info.ttl_s
         self.pool_id, self.holder = info.pool_id, info.holder
         self._closed = threading.Event()
+        self._lost_answers = LostAnswers(client.send, lambda: self._term.is_lost)
         self._stream: Any = None
         self._thread = threading.Thread(target=self._renew, name="radixkv-lease", daemon=True)
         self._thread.start()
@@ -96,23 +103,31 @@ class Lease:
     free = blocking_under(lease_calls.free)
     insert = blocking_under(lease_calls.insert)
     release = blocking_under(lease_calls.release)
+    holdings = blocking_under(lease_calls.holdings)
 
     def check(self) -> None:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
         self._term.check()
 
-    def _use(self) -> LeaseRef:
+    def checked_ref(self) -> LeaseRef:
+        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
         self._term.check()
         return self._term.ref
 
-    def _make(self, call: Any) -> Any:
-        return self._client._make(call)
+    def send(self, call: Any) -> Any:
+        """See `Client.send`."""
+        try:
+            return self._client.send(call)
+        except BaseException as error:
+            if may_have_happened(error):
+                self._lost_answers.add(call)
+            raise
 
     def _renew(self) -> None:
         while not (self._closed.is_set() or self._term.is_lost):
             sent: deque[float] = deque()
             with suppress(grpc.RpcError, RadixKVError):
-                self._stream = self._client._open_keep_alive(self._requests(sent))
+                self._stream = self._client.open_keep_alive(self._requests(sent))
                 for response in self._stream:
                     self._term.renewed(response, sent.popleft())
                     if self._term.is_lost:
@@ -131,6 +146,7 @@ class Lease:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._lost_answers.close()
         if self._stream is not None:
             self._stream.cancel()
         self._thread.join()
@@ -141,7 +157,7 @@ class Lease:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with suppress(RadixKVError):  # it ends by itself where the server cannot be told
+        with suppress(RadixKVError):  # it ends by itself where the server is unreachable
             self.close()
 
 
@@ -152,6 +168,7 @@ class AsyncLease:
         self._client, self._term = client, term
         self.id, self.epoch, self.ttl_s = info.id, info.epoch, info.ttl_s
         self.pool_id, self.holder = info.pool_id, info.holder
+        self._lost_answers = AsyncLostAnswers(client.send, lambda: self._term.is_lost)
         self._task: asyncio.Task[None] | None = asyncio.create_task(self._renew())
 
     pin = awaited_under(lease_calls.pin)
@@ -159,22 +176,30 @@ class AsyncLease:
     free = awaited_under(lease_calls.free)
     insert = awaited_under(lease_calls.insert)
     release = awaited_under(lease_calls.release)
+    holdings = awaited_under(lease_calls.holdings)
 
     def check(self) -> None:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
         self._term.check()
 
-    def _use(self) -> LeaseRef:
+    def checked_ref(self) -> LeaseRef:
+        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
         self._term.check()
         return self._term.ref
 
-    async def _make(self, call: Any) -> Any:
-        return await self._client._make(call)
+    async def send(self, call: Any) -> Any:
+        """See `Client.send`."""
+        try:
+            return await self._client.send(call)
+        except BaseException as error:
+            if may_have_happened(error):
+                self._lost_answers.add(call)
+            raise
 
     async def _renew(self) -> None:
         while not self._term.is_lost:
             with suppress(grpc.RpcError, RadixKVError):
-                stream = self._client._open_keep_alive()
+                stream = self._client.open_keep_alive()
                 while not self._term.is_lost:
                     sent_at = self._term.clock()
                     await stream.write(self._term.request())
@@ -190,6 +215,7 @@ class AsyncLease:
         task, self._task = self._task, None
         if task is None:
             return
+        self._lost_answers.close()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -202,3 +228,25 @@ class AsyncLease:
     async def __aexit__(self, *_: object) -> None:
         with suppress(RadixKVError):
             await self.close()
+
+
+class PendingLease:
+    """A lease that is asked for once it is awaited, or entered: `async with client.lease() as it`.
+
+    grant: asks for it.
+    """
+
+    def __init__(self, grant: Callable[[], Awaitable[AsyncLease]]) -> None:
+        self._grant = grant
+        self._lease: AsyncLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return self._grant().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._grant()
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(*_)

@@ -1,17 +1,17 @@
-"""The calls of a lease, and those about leases: see `calls.py`."""
+"""Calls of a lease, and calls about leases; see `calls.py`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidSlotsError
-from radixkv.rpc import codec, rpcs
+from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import GetLeaseRequest, GrantLeaseRequest, RevokeLeaseRequest
 from radixkv.v1.prefix_cache_pb2 import (
@@ -29,7 +29,7 @@ _NO_TOKENS: TokenIds = ()
 
 
 class LeaseRef(NamedTuple):
-    """What names a lease."""
+    """The id of a lease, and the epoch in which it was granted."""
 
     id: int
     epoch: int
@@ -49,8 +49,17 @@ class LeaseInfo:
     epoch: int
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaseHoldings:
+    """What a lease holds. slots: on loan to it, (n,) int32, ascending. pin_ids: of its pins."""
+
+    lease: LeaseInfo
+    slots: Int32Array
+    pin_ids: tuple[int, ...]
+
+
 class LeasePage(NamedTuple):
-    """Some leases, by id, and what asks for the next page; "" on the last one."""
+    """Some leases, by id, and the token for the next page; "" on the last one."""
 
     leases: list[LeaseInfo]
     next_page_token: str
@@ -65,7 +74,7 @@ class Allocated:
 
 
 @dataclass(frozen=True, slots=True)
-class Insert:
+class InsertCall:
     """Tokens whose K/V is in `slots`: those beyond the pin's length, or all without a pin.
 
     keep: whether the pin goes on, on all that is cached now (without a pin: a new one).
@@ -79,7 +88,7 @@ class Insert:
 
 
 @dataclass(frozen=True, slots=True)
-class Inserted:
+class InsertReply:
     """existing_length: tokens that were cached before. cached_length: that are now.
 
     replacements: the cache's slots for the tokens from the pin's end to existing_length. Point
@@ -92,18 +101,27 @@ class Inserted:
     pin_id: int
 
 
-Inserts: TypeAlias = Insert | Sequence[Insert]
+Inserts: TypeAlias = InsertCall | Sequence[InsertCall]
 
 
 def grant(
-    ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
+    ttl_s: float,
+    holder: str = "",
+    pool_id: str = "",
+    replaces_pool: bool = False,
+    *,
+    timeout_s: float | None = None,
 ) -> ClientCall[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
-        ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
+        ttl=codec.write_seconds(ttl_s),
+        holder=holder,
+        pool_id=pool_id,
+        replaces_pool=replaces_pool,
+        request_id=new_request_id(),
     )
     return ClientCall(
-        rpcs.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+        method_table.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
 
 
@@ -111,8 +129,14 @@ def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[L
     """One lease."""
     request = GetLeaseRequest(lease_id=lease_id)
     return ClientCall(
-        rpcs.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
+        method_table.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
+
+
+def holdings(lease: LeaseRef, *, timeout_s: float | None = None) -> ClientCall[LeaseHoldings]:
+    """All slots and pins of the lease, those too that came with a response which was lost."""
+    request = GetLeaseRequest(lease_id=lease.id, want_holdings=True)
+    return ClientCall(method_table.GET_LEASE, request, timeout_s, _read_holdings)
 
 
 def leases(
@@ -120,7 +144,7 @@ def leases(
 ) -> ClientCall[LeasePage]:
     """One page of leases: the caller's own, or all with the admin role."""
     request = lease_pb2.ListLeasesRequest(page_size=page_size, page_token=page_token)
-    return ClientCall(rpcs.LIST_LEASES, request, timeout_s, _read_page)
+    return ClientCall(method_table.LIST_LEASES, request, timeout_s, _read_page)
 
 
 def revoke_lease(
@@ -131,7 +155,9 @@ def revoke_lease(
     Raises LeaseNotFoundError where it has ended, also by a first attempt whose answer was lost.
     """
     request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
-    return ClientCall(rpcs.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots))
+    return ClientCall(
+        method_table.REVOKE_LEASE, request, timeout_s, lambda r: (r.num_pins, r.num_slots)
+    )
 
 
 # ---- under a lease ----
@@ -145,11 +171,13 @@ def pin(
     want_slots: bool = True,
     leave_last_token: bool = True,
     timeout_s: float | None = None,
+    request_id: str | None = None,
 ) -> ClientCall[MatchReply]:
     """`Client.match`, with a pin on each match: nothing evicts it until it is released.
 
     By default with the slots, and at most all but the last token of each prompt, which is left to
     compute so that there are logits.
+    request_id: see `Lease`.
     """
     call = match(
         prompts,
@@ -160,16 +188,27 @@ def pin(
         timeout_s=timeout_s,
     )
     call.request.lease_id = lease.id  # type: ignore[attr-defined]
-    call.request.request_id = new_request_id()  # type: ignore[attr-defined]
-    return call
+    call.request.request_id = request_id or new_request_id()  # type: ignore[attr-defined]
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda reply: _release_all(lease, [m.pin_id for m in reply.matches]))
 
 
-def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> ClientCall[Allocated]:
-    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
+def allocate(
+    lease: LeaseRef, n: int, *, timeout_s: float | None = None, request_id: str | None = None
+) -> ClientCall[Allocated]:
+    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError.
+
+    request_id: see `Lease`.
+    """
     request = AllocateSlotsRequest(
-        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
+        num_slots=n,
+        lease_id=lease.id,
+        expected_epoch=lease.epoch,
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(rpcs.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    call = ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    return call if request_id else replace(call, undo=lambda found: free(lease, found.slots))
 
 
 def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
@@ -180,7 +219,7 @@ def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) ->
         expected_epoch=lease.epoch,
         request_id=new_request_id(),
     )
-    return ClientCall(rpcs.FREE_SLOTS, request, timeout_s, lambda _: None)
+    return ClientCall(method_table.FREE_SLOTS, request, timeout_s, lambda _: None)
 
 
 def insert(
@@ -189,18 +228,26 @@ def insert(
     namespace: Namespace | None = None,
     *,
     timeout_s: float | None = None,
-) -> ClientCall[list[Inserted]]:
-    """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
-    batch = [inserts] if isinstance(inserts, Insert) else list(inserts)
+    request_id: str | None = None,
+) -> ClientCall[list[InsertReply]]:
+    """Store what is computed, all of it or, where the server raises an error, nothing. Frees
+    nothing.
+
+    request_id: see `Lease`.
+    """
+    batch = [inserts] if isinstance(inserts, InsertCall) else list(inserts)
     codec.check_batch(len(batch), "inserts")
     request = InsertPrefixRequest(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
         inserts=[_write_insert(item, f"inserts[{at}]") for at, item in enumerate(batch)],
         lease_id=lease.id,
         expected_epoch=lease.epoch,
-        request_id=new_request_id(),
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(rpcs.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    call = ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda done: _release_all(lease, _new_pins(batch, done)))
 
 
 def release(
@@ -208,16 +255,25 @@ def release(
 ) -> ClientCall[int]:
     """Drop pins; how many were still held."""
     request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
-    return ClientCall(rpcs.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+    return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
 
 
-def _write_insert(item: Insert, name: str) -> PrefixInsert:
+def _new_pins(batch: Sequence[InsertCall], done: Sequence[InsertReply]) -> list[int]:
+    return [reply.pin_id for item, reply in zip(batch, done, strict=True) if not item.pin_id]
+
+
+def _release_all(lease: LeaseRef, pin_ids: Sequence[int]) -> ClientCall[int] | None:
+    held = [pin_id for pin_id in pin_ids if pin_id]
+    return release(lease, held) if held else None
+
+
+def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
     slots = as_slots(item.slots, f"{name}.slots")
     sequence = None
     if len(item.token_ids):
         sequence = codec.write_sequence(Prompt(item.token_ids, item.content), f"{name}.token_ids")
     if len(slots) != (len(sequence.packed) // 4 if sequence else 0):
-        raise InvalidSlotsError(f"{name} has {len(slots)} slots; it takes one a token")
+        raise InvalidSlotsError(f"{name}.slots must be one a token; got {len(slots)}")
     keep = PinAction.PIN_ACTION_MOVE if item.keep else PinAction.PIN_ACTION_RELEASE
     return PrefixInsert(
         sequence=sequence, slots=codec.pack(slots), pin_id=item.pin_id, pin_action=keep
@@ -237,6 +293,11 @@ def _read_lease(lease: lease_pb2.Lease, epoch: int) -> LeaseInfo:
     )
 
 
+def _read_holdings(response: lease_pb2.GetLeaseResponse) -> LeaseHoldings:
+    info = _read_lease(response.lease, response.header.epoch)
+    return LeaseHoldings(info, codec.unpack(response.slots), tuple(response.pin_ids))
+
+
 def _read_page(response: lease_pb2.ListLeasesResponse) -> LeasePage:
     read = partial(_read_lease, epoch=response.header.epoch)
     return LeasePage(list(map(read, response.leases)), response.next_page_token)
@@ -246,9 +307,9 @@ def _read_allocated(response: AllocateSlotsResponse) -> Allocated:
     return Allocated(codec.unpack(response.slots), response.num_evicted)
 
 
-def _read_inserted(response: InsertPrefixResponse) -> list[Inserted]:
+def _read_inserted(response: InsertPrefixResponse) -> list[InsertReply]:
     return [
-        Inserted(
+        InsertReply(
             result.existing_length,
             result.cached_length,
             codec.unpack(result.replacements),

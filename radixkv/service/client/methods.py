@@ -1,4 +1,4 @@
-"""Calls as methods: a function that builds a `ClientCall` becomes a method that makes it."""
+"""Calls as methods: a function that builds a `ClientCall` becomes a method that sends it."""
 
 import functools
 import inspect
@@ -13,44 +13,44 @@ T = TypeVar("T")
 First = TypeVar("First")
 
 
-class Maker(Protocol):
-    """Makes calls, and waits for their answers."""
+class Sender(Protocol):
+    """Sends calls, and waits for their results."""
 
-    def _make(self, call: ClientCall[T]) -> T: ...
+    def send(self, call: ClientCall[T]) -> T: ...
 
 
-class AsyncMaker(Protocol):
-    """Makes calls; their answers are awaited."""
+class AsyncSender(Protocol):
+    """Sends calls; their results are awaited."""
 
-    async def _make(self, call: ClientCall[T]) -> T: ...
+    async def send(self, call: ClientCall[T]) -> T: ...
 
 
 def built(build: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-    """What `build` gives; raises InvalidArgumentError for a value that no message can hold."""
+    """The result of `build`; raises InvalidArgumentError for a value that no message can hold."""
     try:
         return build(*args, **kwargs)
     except InvalidArgumentError:
         raise
     except (ValueError, OverflowError) as error:
-        raise InvalidArgumentError(f"{error}; no message can hold that") from error
+        raise InvalidArgumentError(f"arguments must fit in a message; got {error}") from error
 
 
 def blocking(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], T]:
-    """`build` as a method that makes the call and returns its answer."""
+    """`build` as a method that sends the call and returns its result."""
 
     @functools.wraps(build)
-    def method(maker: Maker, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return maker._make(built(build, *args, **kwargs))
+    def method(sender: Sender, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return sender.send(built(build, *args, **kwargs))
 
     return _as_method(method, build)
 
 
 def awaited(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], Awaitable[T]]:
-    """`build` as a coroutine method that makes the call and returns its answer."""
+    """`build` as a coroutine method that sends the call and returns its result."""
 
     @functools.wraps(build)
-    async def method(maker: AsyncMaker, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        return await maker._make(built(build, *args, **kwargs))
+    async def method(sender: AsyncSender, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        return await sender.send(built(build, *args, **kwargs))
 
     return _as_method(method, build)
 
@@ -58,12 +58,12 @@ def awaited(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], 
 def blocking_under(
     build: Callable[Concatenate[First, P], ClientCall[T]],
 ) -> Callable[Concatenate[Any, P], T]:
-    """The same for what is built under a lease: its `_use()` comes first."""
+    """The same for calls of a lease, whose `checked_ref()` is the first argument."""
 
     @functools.wraps(build)
     def method(lease: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = lease._make(built(build, lease._use(), *args, **kwargs))
-        return answer
+        result: T = lease.send(built(build, lease.checked_ref(), *args, **kwargs))
+        return result
 
     return _as_method(method, build, skip=1)
 
@@ -75,8 +75,8 @@ def awaited_under(
 
     @functools.wraps(build)
     async def method(lease: Any, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        answer: T = await lease._make(built(build, lease._use(), *args, **kwargs))
-        return answer
+        result: T = await lease.send(built(build, lease.checked_ref(), *args, **kwargs))
+        return result
 
     return _as_method(method, build, skip=1)
 
@@ -85,11 +85,11 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 def _as_method(method: Method, build: Callable[..., Any], skip: int = 0) -> Method:
-    """Shows `build`'s parameters and its answer's type to help() and to editors."""
+    """Shows `build`'s parameters and the type of its result to help() and to editors."""
     signature = inspect.signature(build)
-    (answer,) = signature.return_annotation.__args__
+    (result,) = signature.return_annotation.__args__
     itself = inspect.Parameter("self", inspect.Parameter.POSITIONAL_ONLY)
     method.__signature__ = signature.replace(  # type: ignore[attr-defined]
-        parameters=[itself, *list(signature.parameters.values())[skip:]], return_annotation=answer
+        parameters=[itself, *list(signature.parameters.values())[skip:]], return_annotation=result
     )
     return method

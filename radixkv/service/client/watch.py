@@ -1,4 +1,4 @@
-"""Watching a server's cache from a client: streams that resume, whatever happens to them.
+"""Watching a server's cache from a client: streams that resume after any loss.
 
 The first update is a snapshot. After a lost connection the watch goes on where it was, and takes a
 snapshot again where that history is gone, or the server is another one.
@@ -35,8 +35,8 @@ _SHORTEST_PAUSE_S, _LONGEST_PAUSE_S = 0.02, 2.0
 Open = Callable[[WatchRequest], Any]
 
 
-class _Position:
-    """Where a watch stands, and what it asks for next."""
+class _Progress:
+    """How far a watch has got, and its next request."""
 
     def __init__(self, namespace: Namespace | None, after: tuple[int, int] | None) -> None:
         self._namespace = None if namespace is None else built(codec.write_namespace, namespace)
@@ -67,7 +67,7 @@ class _Position:
         return update
 
     def pause_after(self, error: RadixKVError, target: str) -> float:
-        """How long to wait before the next request; raises `error` where none would help."""
+        """How long to wait before the next request; raises `error` where it is final."""
         if isinstance(error, WatcherTooSlowError):
             return 0.0
         if isinstance(error, HistoryLostError | EpochMismatchError):
@@ -76,7 +76,7 @@ class _Position:
         is_cut_off = error.details.get("code") == "CANCELLED"  # by a proxy, say
         if not isinstance(error, ServiceUnavailableError) and not is_cut_off:
             raise error
-        if self._pause_s == _SHORTEST_PAUSE_S:  # the first failure since the last word
+        if self._pause_s == _SHORTEST_PAUSE_S:  # the first failure since the last update
             place = "" if self._after is None else f" after revision {self._after[1]}"
             logger.info("the watch of %s was cut%s; trying again: %s", target, place, error)
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
@@ -87,14 +87,14 @@ class _Position:
 class Watch:
     """An endless iterator of `Update`; `close`, from any thread, ends it.
 
-    Raises what no other attempt would mend, such as ForbiddenError, or a client that is closed.
+    Raises errors that another attempt would not mend, such as ForbiddenError.
     """
 
     def __init__(
         self, open_: Open, target: str, namespace: Namespace | None, after: tuple[int, int] | None
     ) -> None:
         self._open, self._target = open_, target
-        self._position = _Position(namespace, after)
+        self._progress = _Progress(namespace, after)
         self._closed = threading.Event()
         self._stream: Any = None
 
@@ -104,15 +104,15 @@ class Watch:
     def __next__(self) -> Update:
         while not self._closed.is_set():
             try:
-                self._stream = self._stream or self._open(self._position.request())
-                update = self._position.read(next(self._stream))
+                self._stream = self._stream or self._open(self._progress.request())
+                update = self._progress.read(next(self._stream))
             except StopIteration:
                 self._stream = None
             except grpc.RpcError as error:
                 self._stream = None
                 if not self._closed.is_set():
                     failed = to_error(error, self._target)
-                    self._closed.wait(self._position.pause_after(failed, self._target))
+                    self._closed.wait(self._progress.pause_after(failed, self._target))
             else:
                 if update is not None:
                     return update
@@ -120,7 +120,7 @@ class Watch:
         raise StopIteration
 
     def close(self) -> None:
-        """End the watch: who waits for an update gets StopIteration."""
+        """End the watch: a thread that waits for an update gets StopIteration."""
         self._closed.set()
         self._cancel()
 
@@ -143,7 +143,7 @@ class AsyncWatch:
         self, open_: Open, target: str, namespace: Namespace | None, after: tuple[int, int] | None
     ) -> None:
         self._open, self._target = open_, target
-        self._position = _Position(namespace, after)
+        self._progress = _Progress(namespace, after)
         self._is_closed = False
         self._stream: Any = None
 
@@ -153,19 +153,19 @@ class AsyncWatch:
     async def __anext__(self) -> Update:
         while not self._is_closed:
             try:
-                self._stream = self._stream or self._open(self._position.request())
+                self._stream = self._stream or self._open(self._progress.request())
                 response = await self._stream.read()
                 if not isinstance(response, WatchResponse):  # the end of the stream
                     self._stream = None
                     continue
-                update = self._position.read(response)
+                update = self._progress.read(response)
                 if update is not None:
                     return update
             except grpc.RpcError as error:
                 self._stream = None
                 if not self._is_closed:
                     failed = to_error(error, self._target)
-                    await asyncio.sleep(self._position.pause_after(failed, self._target))
+                    await asyncio.sleep(self._progress.pause_after(failed, self._target))
             except asyncio.CancelledError:
                 if not self._is_closed:
                     raise

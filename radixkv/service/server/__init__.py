@@ -1,3 +1,3 @@
-"""Who answers: `cache_server.py`. Each RPC: `handlers/`. What is kept beside the cache:
-`leases.py`, `answers.py` (to requests that are repeated), `tenants.py`. `watching.py`: watchers.
+"""The server: `cache_server.py`. Each RPC: `handlers/`. What is kept beside the cache: `leases.py`,
+`idempotency.py` (replies to requests that are repeated), `tenants.py`. `watching.py`: watchers.
 """

@@ -1,4 +1,4 @@
-"""The server of a cache, beside whatever else uses the cache."""
+"""The gRPC server of a cache that an engine may be using."""
 
 import asyncio
 import secrets
@@ -9,37 +9,37 @@ from typing import Any, Unpack
 from grpc_health.v1 import health
 
 from radixkv.cache import PrefixCache
-from radixkv.rpc import rpcs
+from radixkv.rpc import method_table
 from radixkv.rpc.address import is_local
-from radixkv.rpc.front import Front
+from radixkv.rpc.dispatch import Dispatcher
 from radixkv.rpc.limits import DEFAULT_ADDRESS, LEASE_GRACE_S
 from radixkv.rpc.server import Server, ServerOptions
 from radixkv.service.server.handlers import (
     AdminHandlers,
-    Desk,
+    HandlerContext,
     InfoHandlers,
     LeaseHandlers,
     MatchHandlers,
     SlotHandlers,
 )
 from radixkv.service.server.leases import Leases
-from radixkv.service.server.tenants import TenantFigures
+from radixkv.service.server.tenants import TenantMetrics
 from radixkv.service.server.watching import Watches
 
 _LOOK_EVERY_S = 0.1
-# How much larger the cache would be, by the words in the names of figures.
+# How much larger the cache would be, by the words in the names of metrics.
 _FACTORS = {"half": 0.5, "same": 1.0, "twice": 2.0, "four_times": 4.0}
 
 
 class CacheServer(Server):
-    """Answers for `cache` over gRPC while an engine goes on using it.
+    """Serves `cache` over gRPC while an engine goes on using it.
 
-    lends_slots: let engines elsewhere that can write this pool take slots and store into them, too.
-    alone: no engine here; those elsewhere own the pool and name it with their leases.
+    lends_slots: engines elsewhere that can write this pool may take slots and store into them, too.
+    alone: no engine runs here; those elsewhere own the pool and name it with their leases.
     pool_id: name of the pool that this process owns, by default drawn at random.
-    tenants: alias -> salt, for the figures that Prometheus is told.
-    lease_grace_s: how long slots of a lease that ended are kept from everyone. clock: of leases.
-    address, and what else a server takes: see `Server`.
+    tenants: alias -> salt, for metrics by tenant.
+    lease_grace_s: how long slots of a lease that ended are used by no one. clock: of leases.
+    address and options: see `Server`.
 
     >>> from radixkv.service import Client
     >>> with CacheServer(PrefixCache(8), "127.0.0.1:0") as server, Client(server.address) as client:
@@ -47,7 +47,7 @@ class CacheServer(Server):
     [0]
     """
 
-    services = rpcs.SERVICES
+    services = method_table.SERVICES
 
     def __init__(
         self,
@@ -66,60 +66,74 @@ class CacheServer(Server):
         self._cache = cache
         own_pool = None if alone else pool_id or secrets.token_hex(8)
         self._leases = Leases(cache, pool_id=own_pool, grace_s=lease_grace_s, clock=clock)
-        self._desk = Desk(
+        self._context = HandlerContext(
             cache, self._leases, lends_slots=lends_slots or alone, is_local=is_local(address)
         )
-        self._tenants = TenantFigures(self._metrics.registry, tenants or {})
+        self._tenants = TenantMetrics(self._metrics.registry, tenants or {})
 
-    def _handlers(self, front: Front) -> dict[rpcs.Rpc[Any, Any], Any]:
-        self.watches = Watches(self._cache, front.in_writer)
-        match, slots = MatchHandlers(self._desk, self._tenants.looked_up), SlotHandlers(self._desk)
-        leases, info = LeaseHandlers(self._desk), InfoHandlers(self._desk)
-        admin = AdminHandlers(self._desk, front.in_writer)
-        unary: dict[rpcs.Rpc[Any, Any], Any] = {
-            rpcs.MATCH_PREFIX: match.match_prefix,
-            rpcs.RELEASE_PINS: match.release_pins,
-            rpcs.ALLOCATE_SLOTS: slots.allocate_slots,
-            rpcs.FREE_SLOTS: slots.free_slots,
-            rpcs.INSERT_PREFIX: slots.insert_prefix,
-            rpcs.EVICT_PREFIXES: admin.evict_prefixes,
-            rpcs.GRANT_LEASE: leases.grant_lease,
-            rpcs.REVOKE_LEASE: leases.revoke_lease,
-            rpcs.GET_LEASE: leases.get_lease,
-            rpcs.LIST_LEASES: leases.list_leases,
-            rpcs.GET_SERVER_INFO: info.get_server_info,
-            rpcs.GET_STATS: info.get_stats,
-            rpcs.CLEAR_CACHE: admin.clear_cache,
-            rpcs.CHECK_INTEGRITY: admin.check_integrity,
+    def _handlers(self, dispatcher: Dispatcher) -> dict[method_table.Rpc[Any, Any], Any]:
+        self.watches = Watches(self._cache, dispatcher.in_writer)
+        match, slots = (
+            MatchHandlers(self._context, self._tenants.count),
+            SlotHandlers(self._context),
+        )
+        leases, info = LeaseHandlers(self._context), InfoHandlers(self._context)
+        admin = AdminHandlers(self._context, dispatcher.in_writer)
+        unary: dict[method_table.Rpc[Any, Any], Any] = {
+            method_table.MATCH_PREFIX: match.match_prefix,
+            method_table.RELEASE_PINS: match.release_pins,
+            method_table.ALLOCATE_SLOTS: slots.allocate_slots,
+            method_table.FREE_SLOTS: slots.free_slots,
+            method_table.INSERT_PREFIX: slots.insert_prefix,
+            method_table.EVICT_PREFIXES: admin.evict_prefixes,
+            method_table.GRANT_LEASE: leases.grant_lease,
+            method_table.REVOKE_LEASE: leases.revoke_lease,
+            method_table.GET_LEASE: leases.get_lease,
+            method_table.LIST_LEASES: leases.list_leases,
+            method_table.GET_SERVER_INFO: info.get_server_info,
+            method_table.GET_STATS: info.get_stats,
+            method_table.CLEAR_CACHE: admin.clear_cache,
+            method_table.CHECK_INTEGRITY: admin.check_integrity,
         }
-        keep_alive = leases.keep_lease_alive
         return {
-            **{rpc: front.unary(rpc, answer) for rpc, answer in unary.items()},
-            rpcs.KEEP_LEASE_ALIVE: front.conversation(rpcs.KEEP_LEASE_ALIVE, keep_alive),
-            rpcs.WATCH: front.stream(rpcs.WATCH, self.watches.watch, self.watches.drain),
-            rpcs.DUMP_TREE: front.stream(rpcs.DUMP_TREE, admin.dump_tree),
+            **{rpc: dispatcher.unary(rpc, handler) for rpc, handler in unary.items()},
+            method_table.KEEP_LEASE_ALIVE: dispatcher.conversation(
+                method_table.KEEP_LEASE_ALIVE, leases.keep_lease_alive, leases.note_renewal
+            ),
+            method_table.WATCH: dispatcher.stream(
+                method_table.WATCH, self.watches.watch, self.watches.drain
+            ),
+            method_table.DUMP_TREE: dispatcher.stream(method_table.DUMP_TREE, admin.dump_tree),
         }
 
     def _beside(
-        self, front: Front, health_servicer: health.aio.HealthServicer
+        self, dispatcher: Dispatcher, health_servicer: health.aio.HealthServicer
     ) -> list[Coroutine[Any, Any, None]]:
-        return [self._settle(front, health_servicer)]
+        return [self._settle(dispatcher, health_servicer)]
 
-    async def _settle(self, front: Front, health_servicer: health.aio.HealthServicer) -> None:
-        """Leases end on time, whether anyone calls or not; a broken cache is not healthy."""
+    async def _settle(
+        self, dispatcher: Dispatcher, health_servicer: health.aio.HealthServicer
+    ) -> None:
+        """End leases on time, whether calls come or not; report a broken cache as not serving."""
         try:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
                 if self._leases.may_end:
-                    await front.in_writer(self._settle_now)
-                if self._desk.violations:
+                    while await dispatcher.in_writer(self._settle_now):
+                        await asyncio.sleep(0)  # others have their turns between
+                if self._context.violations:
                     await health_servicer.enter_graceful_shutdown()
         finally:
             self.watches.close()
 
-    def _settle_now(self) -> None:
+    def _settle_now(self) -> bool:
+        """End some leases; whether there are more to end."""
         with self._cache.lock:
             self._leases.settle()
+            return self._leases.is_overdue
+
+    def _is_ready(self) -> bool:
+        return super()._is_ready() and not self._context.violations
 
     def _gauges(self) -> dict[str, float]:
         stats = self._cache.stats()
@@ -157,4 +171,6 @@ class CacheServer(Server):
             "hit_tokens": stats.hit_tokens,
             "evicted_tokens": stats.evicted_tokens,
             "published_tokens": stats.published_tokens,
+            "pools_ended": self._leases.num_forgotten["ended"],
+            "pools_replaced": self._leases.num_forgotten["replaced"],
         }

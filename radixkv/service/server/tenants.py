@@ -1,4 +1,4 @@
-"""What each tenant looked up and found, by configured alias, never by salt."""
+"""Metrics by tenant: tokens looked up and found, by configured alias, never by salt."""
 
 from collections.abc import Mapping
 
@@ -9,8 +9,8 @@ from radixkv.tree import Namespace
 OTHERS = "others"
 
 
-class TenantFigures:
-    """tenants: salt by alias; all other salts are one."""
+class TenantMetrics:
+    """tenants: alias -> salt; all other salts count as one, `others`."""
 
     def __init__(self, registry: CollectorRegistry, tenants: Mapping[str, str]) -> None:
         self._alias_of = {salt: alias for alias, salt in tenants.items()}
@@ -24,8 +24,8 @@ class TenantFigures:
             "radixkv_tenant_hit_tokens", "Of those, tokens found", ["tenant"], registry=registry
         )
 
-    def looked_up(self, namespace: Namespace, looked_up: int, found: int) -> None:
-        """A look-up over gRPC that counts as one."""
+    def count(self, namespace: Namespace, looked_up: int, found: int) -> None:
+        """Add a look-up over gRPC; probes do not count."""
         alias = self._alias_of.get(namespace.salt or "", OTHERS)
         self._lookups.labels(alias).inc(looked_up)
         self._hits.labels(alias).inc(found)

@@ -1,17 +1,19 @@
 """Watch: the event log, read by any number of streams.
 
-A watcher is a place in the log. Nothing is queued for it: it holds the page that it is writing, and
-whoever falls behind what the log keeps is cut. Watchers at one place share what is encoded for it.
+A watcher is a place in the log. Nothing is queued for it: it holds the page that it is writing. A
+watcher that falls behind what the log keeps is cut. Watchers at one place share what is encoded.
 """
 
 import asyncio
+import weakref
 from collections import OrderedDict
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Run, Runs, Update, runs_of
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
@@ -25,73 +27,82 @@ from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_updat
 from radixkv.tree import Namespace, Stored
 from radixkv.v1.watch_pb2 import WatchRequest
 
-# What happens this close together is told together: a router loses nothing, and a watcher of a busy
+# Changes this close together are sent together: a router loses nothing, and a watcher of a busy
 # engine costs a few hundred messages a second, not one a revision.
 _GATHER_S = 0.002
 _PAGES_KEPT = 16
-_SNAPSHOTS_AT_ONCE = 2
 
 
-class Bell:
-    """Wakes what waits in one event loop; any thread may ring."""
+class LogNotifier:
+    """Wakes the watchers of one event loop; any thread may notify."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
-        self._is_rung = False
-        self._rang = asyncio.Event()
+        self._is_notified = False
+        self._changed = asyncio.Event()
 
-    def ring(self) -> None:
-        """Cheap while nobody has answered the last ring."""
-        if not self._is_rung:
-            self._is_rung = True
+    def notify(self) -> None:
+        """Cheap until the watchers have woken."""
+        if not self._is_notified:
+            self._is_notified = True
             self._loop.call_soon_threadsafe(self._loop.call_later, _GATHER_S, self._wake)
 
     def next(self) -> asyncio.Event:
-        """Set at the next ring from now on."""
-        return self._rang
+        """Set at the next notification from now on."""
+        return self._changed
 
     def _wake(self) -> None:
-        self._is_rung = False
-        rang, self._rang = self._rang, asyncio.Event()
-        rang.set()
+        self._is_notified = False
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
 
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a watcher has been told."""
+    """How far a watcher has got in the log."""
 
     epoch: int
     revision: int
 
 
+@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
+class Snapshot:
+    """All that was cached at a place in the log."""
+
+    place: Place
+    runs: Runs
+
+
 class Watches:
     """All watchers of one cache. Belongs to the event loop that made it.
 
-    in_writer: runs a function where the cache may be kept busy.
+    in_writer: runs a function in the writer, where it may keep the cache busy.
     """
 
     def __init__(self, cache: PrefixCache, in_writer: Callable[[Callable[[], Any]], Any]) -> None:
         self._cache, self._log = cache, cache.events
         self._in_writer = in_writer
-        self._bell = Bell(asyncio.get_running_loop())
+        self._notifier = LogNotifier(asyncio.get_running_loop())
         self._pages: OrderedDict[tuple[Place, Namespace | None], tuple[Place, list[bytes]]]
         self._pages = OrderedDict()
-        self._snapshots = asyncio.Semaphore(_SNAPSHOTS_AT_ONCE)
+        self._taking = asyncio.Lock()
+        # Kept by the watchers that it is being sent to, however many they are.
+        self._shared: weakref.ref[Snapshot] | None = None
         self._is_draining = False
         self.places: dict[object, Place] = {}
-        self._log.listen(self._bell.ring)
+        self._log.listen(self._notifier.notify)
 
     def drain(self) -> None:
-        """End all watches: each is told where to resume."""
+        """End all watches, with the revision after which to resume."""
         self._is_draining = True
-        self._bell.ring()
+        self._notifier.notify()
 
     def close(self) -> None:
-        """Listen no more."""
-        self._log.unlisten(self._bell.ring)
+        """Stop listening to the log."""
+        self._log.unlisten(self._notifier.notify)
 
     def lag(self) -> int:
-        """Revisions that the slowest watcher has not been told yet."""
+        """Revisions that the slowest watcher has not been sent yet."""
         # A copy: metrics ask from a thread of their own, while watchers come and go.
         places = list(self.places.values())
         return max((self._log.revision - place.revision for place in places), default=0)
@@ -102,10 +113,12 @@ class Watches:
         me = object()
         try:
             if request.snapshot:
-                epoch, revision, runs = await self._snapshot(namespace)
-                self.places[me] = Place(epoch, revision)
-                for piece in write_snapshot(epoch, revision, runs):
+                snapshot = await self._snapshot()
+                self.places[me] = snapshot.place
+                for piece in _write(snapshot, namespace):
+                    self._check_kept(snapshot.place)
                     yield piece
+                del snapshot  # which others may share; the place is enough from here on
             else:
                 self.places[me] = place = self._start(request)
                 yield _progress(place)
@@ -115,10 +128,10 @@ class Watches:
             self.places.pop(me, None)
 
     async def _follow(
-        self, me: object, namespace: Namespace | None, tells_progress: bool
+        self, me: object, namespace: Namespace | None, sends_progress: bool
     ) -> AsyncGenerator[bytes, None]:
         while True:
-            rang, place = self._bell.next(), self.places[me]
+            changed, place = self._notifier.next(), self.places[me]
             if self._is_draining:
                 raise DrainingError(
                     f"the server is shutting down; resume after revision {place.revision}",
@@ -130,9 +143,9 @@ class Watches:
             self.places[me] = after
             if after != place:
                 continue
-            if not tells_progress:
-                await rang.wait()
-            elif not await _set_within(rang, PROGRESS_S):
+            if not sends_progress:
+                await changed.wait()
+            elif not await _set_within(changed, PROGRESS_S):
                 yield _progress(after)
 
     def _start(self, request: WatchRequest) -> Place:
@@ -159,40 +172,67 @@ class Watches:
         try:
             update = self._log.read(place.epoch, place.revision, PIECE_BYTES)
         except HistoryLostError as error:
-            raise WatcherTooSlowError(
-                f"the log no longer has what came after revision {place.revision}",
-                last_revision=place.revision,
-                compact_revision=self._log.compact_revision,
-            ) from error
+            raise self._too_slow(place) from error
         if namespace is not None:
             update = _only(update, namespace)
         return Place(update.epoch, update.revision), list(write_update(update))
 
-    async def _snapshot(self, namespace: Namespace | None) -> tuple[int, int, Runs]:
-        def take() -> tuple[int, int, Runs]:
-            with self._cache.lock:
-                return *self._log.position(), runs_of(self._cache.tree.walk())
+    async def _snapshot(self) -> "Snapshot":
+        """A snapshot that the log goes on from: one that is being sent, or else a new one."""
 
-        async with self._snapshots:
-            epoch, revision, runs = await self._in_writer(take)
-        if namespace is not None:
-            runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
-        return epoch, revision, runs
+        def take() -> Snapshot:
+            with self._cache.lock:
+                place = Place(*self._log.position())
+                return Snapshot(place, runs_of(self._cache.tree.walk()))
+
+        async with self._taking:
+            snapshot = self._shared() if self._shared is not None else None
+            if snapshot is None or not self._is_kept(snapshot.place):
+                snapshot = await self._in_writer(take)
+                self._shared = weakref.ref(snapshot)
+        return snapshot
+
+    def _is_kept(self, place: Place) -> bool:
+        return place.epoch == self._log.epoch and place.revision >= self._log.compact_revision
+
+    def _check_kept(self, place: Place) -> None:
+        """Raises WatcherTooSlowError where the log no longer has what comes after the place.
+
+        After a clear it has: a watcher in the middle of a snapshot gets the rest and the clear.
+        """
+        if place.epoch == self._log.epoch and not self._is_kept(place):
+            raise self._too_slow(place)
+
+    def _too_slow(self, place: Place) -> WatcherTooSlowError:
+        return WatcherTooSlowError(
+            f"the log no longer has what came after revision {place.revision}",
+            last_revision=place.revision,
+            compact_revision=self._log.compact_revision,
+        )
+
+
+def _write(snapshot: Snapshot, namespace: Namespace | None) -> Iterator[bytes]:
+    place, runs = snapshot.place, snapshot.runs
+    if namespace is not None:
+        runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
+    return write_snapshot(place.epoch, place.revision, runs)
 
 
 def _wanted(request: WatchRequest) -> Namespace | None:
     """The namespace asked for, None for all; raises for what contradicts itself."""
     if request.snapshot and request.start_revision:
         raise InvalidArgumentError(
-            "a watch begins with a snapshot or at start_revision; ask for one", field="snapshot"
+            "snapshot must be unset with start_revision: a watch begins with one of them",
+            field="snapshot",
         )
     if request.start_revision and not request.epoch:
         raise InvalidArgumentError(
-            f"start_revision is {request.start_revision} of no epoch; name its epoch", field="epoch"
+            f"epoch must be given with start_revision; got {request.start_revision} of no epoch",
+            field="epoch",
         )
     if request.start_revision < 0:
         raise InvalidArgumentError(
-            f"start_revision is {request.start_revision}; it takes 0 or more",
+            f"start_revision must be at least 0; got {request.start_revision}",
             field="start_revision",
         )
     return codec.read_namespace(request.namespace) if request.HasField("namespace") else None
@@ -207,7 +247,7 @@ def _only(update: Update, namespace: Namespace) -> Update:
     return update._replace(events=tuple(events))
 
 
-def _is_in(stored: Stored | Run, namespace: Namespace) -> bool:
+def _is_in(stored: Stored | StoredRun, namespace: Namespace) -> bool:
     there = stored.namespace
     return namespace.weight_version in (0, there.weight_version) and (
         (namespace.salt, namespace.adapter, namespace.extra_key)

@@ -1,7 +1,7 @@
-"""What the RPCs answer, service by service; knows messages, nothing of connections."""
+"""The RPCs, service by service; knows messages, nothing of connections."""
 
 from radixkv.service.server.handlers.admin import AdminHandlers
-from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.service.server.handlers.info import InfoHandlers
 from radixkv.service.server.handlers.lease import LeaseHandlers
 from radixkv.service.server.handlers.match import MatchHandlers
@@ -9,7 +9,7 @@ from radixkv.service.server.handlers.slots import SlotHandlers
 
 __all__ = [
     "AdminHandlers",
-    "Desk",
+    "HandlerContext",
     "InfoHandlers",
     "LeaseHandlers",
     "MatchHandlers",

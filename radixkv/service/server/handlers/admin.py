@@ -7,9 +7,10 @@ from typing import Any
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.service.event_codec import PIECE_BYTES
-from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.tree import NodeInfo
 from radixkv.v1.admin_pb2 import (
+    CheckIntegrityRequest,
     CheckIntegrityResponse,
     ClearCacheRequest,
     ClearCacheResponse,
@@ -24,46 +25,53 @@ _MOST_VIOLATIONS = 100
 
 
 class AdminHandlers:
-    """For operators. in_writer: runs a function in the writer, for DumpTree, which is a stream."""
+    """RPCs for operators. in_writer: runs a function in the writer, for the stream DumpTree."""
 
     def __init__(
-        self, desk: Desk, in_writer: Callable[[Callable[[], Any]], Awaitable[Any]]
+        self, context: HandlerContext, in_writer: Callable[[Callable[[], Any]], Awaitable[Any]]
     ) -> None:
-        self._desk, self._cache = desk, desk.cache
+        self._context, self._cache = context, context.cache
         self._in_writer = in_writer
 
     def evict_prefixes(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
-        """The coldest unpinned tokens are gone."""
-        return self._desk.once(call, request, self._evict)
+        """Evict the coldest unpinned tokens."""
+        with self._context.once(request, call, EvictPrefixesResponse) as reply:
+            if reply.message is None:
+                reply.message = self._evict(request, call)
+        return reply.message
 
-    def _evict(self, request: EvictPrefixesRequest, _: Call) -> EvictPrefixesResponse:
+    def _evict(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
         num_evicted = self._cache.evict(request.num_tokens)
-        return EvictPrefixesResponse(header=self._desk.header(), num_evicted=num_evicted)
+        return EvictPrefixesResponse(header=self._context.header(call), num_evicted=num_evicted)
 
     def clear_cache(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
-        """Nothing is cached, no lease lives, a new epoch begins."""
-        return self._desk.once(call, request, self._clear)
+        """Forget everything and end all leases; a new epoch begins."""
+        with self._context.once(request, call, ClearCacheResponse) as reply:
+            if reply.message is None:
+                reply.message = self._clear(request, call)
+        return reply.message
 
-    def _clear(self, request: ClearCacheRequest, _: Call) -> ClearCacheResponse:
+    def _clear(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
         self._cache.reset(force=request.force)
-        self._desk.leases.settle()
-        return ClearCacheResponse(header=self._desk.header())
+        self._context.leases.settle()
+        return ClearCacheResponse(header=self._context.header(call))
 
-    def check_integrity(self, *_: object) -> CheckIntegrityResponse:
-        """What is wrong; if anything is, nothing else is answered from now on."""
+    def check_integrity(self, _: CheckIntegrityRequest, call: Call) -> CheckIntegrityResponse:
+        """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
-            self._desk.leases.settle()
-            self._desk.violations = self._desk.violations or self._cache.check_integrity()
+            self._context.leases.settle()
+            self._context.violations = self._context.violations or self._cache.check_integrity()
             return CheckIntegrityResponse(
-                header=self._desk.header(), violations=self._desk.violations[:_MOST_VIOLATIONS]
+                header=self._context.header(call),
+                violations=self._context.violations[:_MOST_VIOLATIONS],
             )
 
-    async def dump_tree(self, request: DumpTreeRequest, _: Call) -> AsyncGenerator[bytes, None]:
+    async def dump_tree(self, request: DumpTreeRequest, call: Call) -> AsyncGenerator[bytes, None]:
         """Nodes depth first, all of one revision, in pieces."""
 
         def take() -> tuple[ResponseHeader, list[NodeInfo]]:
-            with self._desk.turn():
-                return self._desk.header(), list(self._cache.tree.walk())
+            with self._context.locked():
+                return self._context.header(call), list(self._cache.tree.walk())
 
         header, nodes = await self._in_writer(take)
         response, size = DumpTreeResponse(header=header), 0

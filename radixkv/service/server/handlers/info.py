@@ -7,24 +7,30 @@ import radixkv
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES, MAX_LEASE_TTL_S, MAX_MESSAGE_BYTES
-from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.tree import Namespace
-from radixkv.v1.info_pb2 import GetServerInfoResponse, GetStatsRequest, GetStatsResponse
+from radixkv.v1.info_pb2 import (
+    GetServerInfoRequest,
+    GetServerInfoResponse,
+    GetStatsRequest,
+    GetStatsResponse,
+)
 
 
 class InfoHandlers:
-    """What any client may know."""
+    """Identity, limits and figures of the server."""
 
-    def __init__(self, desk: Desk) -> None:
-        self._desk, self._cache = desk, desk.cache
+    def __init__(self, context: HandlerContext) -> None:
+        self._context, self._cache = context, context.cache
         self._start_time = Timestamp()
         self._start_time.GetCurrentTime()
 
-    def get_server_info(self, *_: object) -> GetServerInfoResponse:
+    def get_server_info(self, _: GetServerInfoRequest, call: Call) -> GetServerInfoResponse:
         """Limits and identity."""
-        with self._desk.turn():
+        events = self._cache.events
+        with self._context.locked():
             return GetServerInfoResponse(
-                header=self._desk.header(),
+                header=self._context.header(call),
                 version=radixkv.__version__,
                 grpc_version=grpc.__version__,
                 core=self._cache.core,
@@ -33,46 +39,46 @@ class InfoHandlers:
                 max_batch_sequences=MAX_BATCH_SEQUENCES,
                 max_message_bytes=MAX_MESSAGE_BYTES,
                 max_lease_ttl=codec.write_seconds(MAX_LEASE_TTL_S),
-                compact_revision=self._cache.events.compact_revision,
+                compact_revision=0 if call.caller.is_bound else events.compact_revision,
                 start_time=self._start_time,
-                pool_id=self._desk.leases.pool_id,
+                pool_id=self._context.leases.pool_id,
             )
 
     def get_stats(self, request: GetStatsRequest, call: Call) -> GetStatsResponse:
         """Of the whole cache, or what is resident of one namespace."""
-        with self._desk.turn():
+        with self._context.locked():
             if request.HasField("namespace"):
                 namespace = codec.read_namespace(request.namespace)
                 call.caller.check_namespace(namespace)
-                return self._of_namespace(namespace)
-            call.caller.check_unbound("see what others have cached")
-            return self._of_all()
+                return self._of_namespace(namespace, call)
+            call.caller.check_unbound("see what all tenants have cached")
+            return self._of_all(call)
 
-    def _of_all(self) -> GetStatsResponse:
+    def _of_all(self, call: Call) -> GetStatsResponse:
         stats = self._cache.stats()
         return GetStatsResponse(
-            header=self._desk.header(),
+            header=self._context.header(call),
             free_slots=stats.free,
             allocated_slots=stats.allocated,
             evictable_size=stats.evictable,
             protected_size=stats.protected,
             waiting_slots=stats.waiting,
             num_nodes=stats.num_nodes,
-            num_pins=self._desk.leases.num_pins,
-            num_leases=len(self._desk.leases),
+            num_pins=self._context.leases.num_pins,
+            num_leases=len(self._context.leases),
             lookup_tokens=stats.lookup_tokens,
             hit_tokens=stats.hit_tokens,
             evicted_tokens=stats.evicted_tokens,
         )
 
-    def _of_namespace(self, namespace: Namespace) -> GetStatsResponse:
+    def _of_namespace(self, namespace: Namespace, call: Call) -> GetStatsResponse:
         present = self._cache.present(namespace)
         nodes = [node for node in self._cache.tree.walk() if node.namespace == present]
         sizes = {True: 0, False: 0}
         for node in nodes:
             sizes[node.lock_ref > 0] += len(node.codes)
         return GetStatsResponse(
-            header=self._desk.header(),
+            header=self._context.header(call),
             evictable_size=sizes[False],
             protected_size=sizes[True],
             num_nodes=len(nodes),

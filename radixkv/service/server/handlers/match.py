@@ -7,7 +7,7 @@ from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.codec import Key
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS_A_RELEASE
-from radixkv.service.server.handlers.desk import Desk
+from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.tree import Namespace
 from radixkv.v1.prefix_cache_pb2 import (
     MatchPrefixRequest,
@@ -19,22 +19,25 @@ from radixkv.v1.prefix_cache_pb2 import (
 
 # Room in an answer for what is not slots: the header, and each match's own fields.
 _ENVELOPE_BYTES, _MATCH_BYTES = 64, 32
-# Hears of look-ups: namespace, tokens looked up, tokens found.
-Heard = Callable[[Namespace, int, int], None]
+# Counts look-ups: namespace, tokens looked up, tokens found.
+LookUpCounter = Callable[[Namespace, int, int], None]
 
 
 class MatchHandlers:
-    """Look-ups and pins. heard: is told of each look-up that counts as use; probes do not."""
+    """Look-ups and pins. count: is called with each look-up that counts as use; probes do not."""
 
-    def __init__(self, desk: Desk, heard: Heard | None = None) -> None:
-        self._desk, self._heard = desk, heard
+    def __init__(self, context: HandlerContext, count: LookUpCounter | None = None) -> None:
+        self._context, self._count = context, count
 
     def match_prefix(self, request: MatchPrefixRequest, call: Call) -> MatchPrefixResponse:
         """The whole batch at one revision, or an error and nothing changed."""
         _check_options(request)
         codec.check_batch(len(request.sequences))
         call.caller.check_namespace(codec.read_namespace(request.namespace))
-        return self._desk.once(call, request, self._match_prefix)
+        with self._context.once(request, call, MatchPrefixResponse) as reply:
+            if reply.message is None:
+                reply.message = self._match_prefix(request, call)
+        return reply.message
 
     def _match_prefix(self, request: MatchPrefixRequest, call: Call) -> MatchPrefixResponse:
         keys = codec.read_sequences(request, call.data)
@@ -43,39 +46,37 @@ class MatchHandlers:
         if request.want_slots:
             _check_answer_size(keys)
         namespace = codec.read_namespace(request.namespace)
-        self._desk.check_epoch(request.expected_epoch)
+        self._context.check_epoch(request.expected_epoch)
         if request.probe:
             matches = [PrefixMatch(matched_length=n) for n in self._probe(keys, namespace)]
         else:
-            look = self._pin if request.lease_id else self._match
-            matches = look(request, call, keys, namespace)
-            if self._heard is not None:
+            if request.lease_id:
+                matches = self._pin(request, call, keys, namespace)
+            else:
+                matches = self._match(request.want_slots, keys, namespace)
+            if self._count is not None:
                 looked_up = sum(len(key.token_ids) for key in keys)
-                self._heard(namespace, looked_up, sum(match.matched_length for match in matches))
-        return MatchPrefixResponse(header=self._desk.header(), matches=matches)
+                self._count(namespace, looked_up, sum(match.matched_length for match in matches))
+        return MatchPrefixResponse(header=self._context.header(call), matches=matches)
 
     def _probe(self, keys: Sequence[Key], namespace: Namespace) -> list[int]:
-        cache = self._desk.cache
+        cache = self._context.cache
         if any(key.content for key in keys):
             return [cache.probe(k.token_ids, namespace, content=k.content) for k in keys]
         return cache.probe_batch([key.token_ids for key in keys], namespace)
 
     def _match(
-        self,
-        request: MatchPrefixRequest,
-        _: Call,
-        keys: Sequence[Key],
-        namespace: Namespace,
+        self, want_slots: bool, keys: Sequence[Key], namespace: Namespace
     ) -> list[PrefixMatch]:
-        cache = self._desk.cache
+        cache = self._context.cache
         if any(key.content for key in keys):
             found = [cache.match_prefix(k.token_ids, namespace, content=k.content) for k in keys]
-        elif request.want_slots:
+        elif want_slots:
             found = cache.match_batch([key.token_ids for key in keys], namespace)
         else:
             lengths = cache.match_lengths([key.token_ids for key in keys], namespace)
             return [PrefixMatch(matched_length=length) for length in lengths]
-        if not request.want_slots:
+        if not want_slots:
             return [PrefixMatch(matched_length=match.length) for match in found]
         return [
             PrefixMatch(matched_length=match.length, slots=codec.pack(match.slots))
@@ -89,37 +90,35 @@ class MatchHandlers:
         keys: Sequence[Key],
         namespace: Namespace,
     ) -> list[PrefixMatch]:
-        desk = self._desk
-        lease = desk.held_lease(request, call)
-        desk.leases.check_room(len(keys))
+        context = self._context
+        lease = context.held_lease(request, call)
+        context.leases.check_pins(call.caller, lease, len(keys))
         matches = []
         for key in keys:
-            pin = desk.cache.loans.pin(key.token_ids, namespace, content=key.content)
-            length, slots = len(pin.slots), b""
-            if request.want_slots:
-                slots = codec.pack(pin.slots)
-            pin_id = desk.leases.add_pin(lease, pin)
-            matches.append(PrefixMatch(matched_length=length, slots=slots, pin_id=pin_id))
+            pin = context.cache.loans.pin(key.token_ids, namespace, content=key.content)
+            slots = codec.pack(pin.slots) if request.want_slots else b""
+            pin_id = context.leases.add_pin(lease, pin)
+            matches.append(PrefixMatch(matched_length=len(pin.slots), slots=slots, pin_id=pin_id))
         return matches
 
     def release_pins(self, request: ReleasePinsRequest, call: Call) -> ReleasePinsResponse:
         """Pins that are not held, or not by this lease, are left alone."""
         if len(request.pin_ids) > MAX_PINS_A_RELEASE:
             raise BatchTooLargeError(
-                f"{len(request.pin_ids)} pins; a call takes {MAX_PINS_A_RELEASE}: split it",
+                f"pin_ids must be at most {MAX_PINS_A_RELEASE}; got {len(request.pin_ids)}",
                 field="pin_ids",
             )
-        with self._desk.turn():
-            lease = self._desk.leases.get(request.lease_id, call.caller)
-            dropped = [self._desk.leases.drop_pin(lease, pin_id) for pin_id in request.pin_ids]
-            return ReleasePinsResponse(header=self._desk.header(), num_released=sum(dropped))
+        with self._context.locked():
+            lease = self._context.leases.get(request.lease_id, call.caller)
+            dropped = [self._context.leases.drop_pin(lease, pin_id) for pin_id in request.pin_ids]
+            return ReleasePinsResponse(header=self._context.header(call), num_released=sum(dropped))
 
 
 def _check_options(request: MatchPrefixRequest) -> None:
     for field in ("want_slots", "lease_id"):
         if request.probe and getattr(request, field):
             raise InvalidArgumentError(
-                f"a probe gives lengths only; ask with one of probe and {field}", field=field
+                f"{field} must be unset with probe, which gives lengths only", field=field
             )
 
 
@@ -127,8 +126,8 @@ def _check_answer_size(keys: Sequence[Key]) -> None:
     size = _ENVELOPE_BYTES + sum(4 * len(key.token_ids) + _MATCH_BYTES for key in keys)
     if size > MAX_MESSAGE_BYTES:
         raise MessageTooLargeError(
-            f"the slots could take {size} bytes; a message takes {MAX_MESSAGE_BYTES}: "
-            "split the call",
+            f"slots must fit in a message of {MAX_MESSAGE_BYTES} bytes; got prompts whose slots "
+            f"could take {size}: split the call",
             size=size,
             max_message_bytes=MAX_MESSAGE_BYTES,
         )

@@ -1,0 +1,64 @@
+// The adaptive policy, see radixkv/tree/policies/adaptive.py.
+#pragma once
+
+#include "aged_leaves.hpp"
+#include "policy.hpp"
+#include "use_history.hpp"
+
+namespace radixkv {
+
+// The evictable leaves by kind, each kind from the one used last longest ago to the one used last.
+// The victim is one of these two of some kind, whichever is worth least.
+class Adaptive final : public Policy {
+  public:
+    Adaptive(Arena& nodes, uint32_t page_size, uint64_t seed)
+        : Policy(nodes),
+          history_(nodes, page_size, seed),
+          leaves_(ReuseModel::KINDS, AgedLeaves(nodes, history_)) {}
+
+    // Known still where nothing happened since; a split makes the rest of a leaf deeper, which is
+    // worth more.
+    NodeId victim() override;
+    void clear() override;
+    bool is_sound(NodeId id) const override { return leaves_[history_.kind(id)].is_sound(id); }
+
+    // ---- what the history learns ----
+
+    bool reads_prefixes() const override { return true; }
+    void reserve(NodeId bound) override { history_.reserve(bound); }
+    void add_root(NodeId root, PrefixHash of_space) override { history_.add_root(root, of_space); }
+    void use(const std::vector<NodeId>& path) override {
+        if (!path.empty()) remove(path.back());  // its place depends on its uses
+        history_.use(path);
+    }
+    void add_leaf(NodeId leaf, bool is_early) override { history_.add(leaf, is_early); }
+    void split(NodeId head, NodeId tail) override { history_.split(head, tail); }
+    void trim(NodeId id, uint32_t keep) override { history_.trim(id, keep); }
+    void begin_eviction(uint64_t size) override { history_.begin_eviction(size); }
+    void end_eviction(uint64_t size) override { history_.end_eviction(size); }
+
+    std::vector<uint64_t> save(const std::vector<NodeId>& nodes) const override {
+        return history_.save(nodes);
+    }
+    void load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) override {
+        history_.load(state, nodes);
+    }
+    void check(const std::vector<NodeId>& nodes, uint64_t size,
+               std::vector<std::string>& lines) const override {
+        history_.check(nodes, size, lines);
+    }
+
+  private:
+    void add_to_order(NodeId id) override;
+    void remove_from_order(NodeId id) override;
+    NodeId find_victim() const;
+    AgedLeaves& leaves_like(NodeId id) { return leaves_[history_.kind(id)]; }
+
+    UseHistory history_;
+    std::vector<AgedLeaves> leaves_;
+    NodeId victim_ = NONE;
+    uint64_t known_tick_ = 0;
+    uint32_t known_start_ = 0;
+};
+
+}  // namespace radixkv

@@ -1,0 +1,136 @@
+#include "use_history.hpp"
+
+#include <bit>
+#include <new>
+
+namespace radixkv {
+
+void UseHistory::use(NodeId id) {
+    const Node& node = nodes_[id];
+    Seen& seen = seen_[id];
+    if (node.hit_count > 0) {
+        model_.reuse(seen.used, kind(id), node.length, model_.tick() - seen.used);
+        ++seen.uses;
+    } else {
+        model_.remove(seen.used, kind(id), node.length);
+    }
+    seen.used = model_.tick();
+    model_.add(seen.used, kind(id), node.length);
+}
+
+void UseHistory::add(NodeId id, bool is_early) {
+    const Node& node = nodes_[id];
+    PrefixHash hash = seen_[node.parent].hash;
+    uint32_t at = node.start, asked = 0, came_back = 0;
+    Ghost ghost;
+    while (at < node.end()) {
+        uint32_t next = std::min(node.end(), (at / ghost_every_ + 1) * ghost_every_);
+        hash = prefix_hash::add(hash, node.tokens() + (at - node.start), next - at);
+        at = next;
+        if (at % ghost_every_) continue;
+        ++asked;
+        if (!ghosts_.take(hash, ghost)) continue;
+        ++came_back;
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.tick() + is_early - ghost.used);
+    }
+    // A half of it was ghosts: it counts as used once.
+    seen_[id] = {model_.tick(), came_back > 0 && 2 * came_back >= asked, hash};
+    model_.add(model_.tick(), kind(id), node.length);
+}
+
+void UseHistory::trim(NodeId id, uint32_t keep) {
+    const Node& node = nodes_[id];
+    Seen& seen = seen_[id];
+    uint32_t at = node.end(), to = node.start + keep;
+    model_.remove(seen.used, kind(id), at - to);
+    // Where ghosts end, from the last one back.
+    for (uint32_t end = at / ghost_every_ * ghost_every_; end > to; end -= ghost_every_) {
+        seen.hash = prefix_hash::take(seen.hash, node.tokens() + (end - node.start), at - end);
+        add_ghost({seen.hash, seen.used, kind(id), ghost_every_});
+        at = end;
+    }
+    seen.hash = prefix_hash::take(seen.hash, node.tokens() + keep, at - to);
+}
+
+// Without memory it is forgotten: an eviction is not left half done for a ghost.
+void UseHistory::add_ghost(const Ghost& ghost) {
+    try {
+        ghosts_.reserve();
+    } catch (const std::bad_alloc&) {
+        return;
+    }
+    Ghost same;
+    if (ghosts_.take(ghost.hash, same)) model_.give_up(same.used, same.kind, same.tokens);
+    ghosts_.add(ghost);
+    model_.add(ghost.used, ghost.kind, ghost.tokens);
+}
+
+void UseHistory::begin_eviction(uint64_t size) {
+    model_.refresh(size);
+    uint64_t fewer = std::bit_floor(std::max<uint64_t>(size / SIZE_OF_MOST_GHOSTS, 1));
+    ghost_every_ = most_ghosts_every_ * static_cast<uint32_t>(fewer);
+}
+
+void UseHistory::end_eviction(uint64_t size) {
+    while (ghosts_.tokens() > GHOST_TOKENS_PER_TOKEN * size) {
+        Ghost oldest = ghosts_.take_oldest();
+        model_.give_up(oldest.used, oldest.kind, oldest.tokens);
+    }
+}
+
+std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
+    std::vector<uint64_t> out{ghost_every_};
+    for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].uses});
+    model_.save(out);
+    ghosts_.each([&](const Ghost& ghost) {
+        out.insert(out.end(), {ghost.hash, ghost.used, ghost.kind, ghost.tokens});
+    });
+    return out;
+}
+
+void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) {
+    SavedState in(state);
+    auto small = [&] { return static_cast<uint32_t>(in.next(uint64_t{1} << 32)); };
+    ghost_every_ = std::max(small(), 1u);
+    for (NodeId id : nodes) {
+        const Node& node = nodes_[id];
+        PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
+        uint64_t used = in.next();
+        seen_[id] = {used, small(), hash};
+    }
+    model_.load(in);
+    for (ghosts_.clear(); !in.is_read();) {
+        PrefixHash hash = small();
+        uint64_t used = in.next();
+        auto kind = static_cast<uint32_t>(in.next(ReuseModel::KINDS));
+        ghosts_.add({hash, used, kind, small()});
+    }
+}
+
+void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
+                       std::vector<std::string>& lines) const {
+    uint64_t there = size + ghosts_.tokens();
+    if (model_.waiting_tokens() != there) {
+        lines.push_back("history: " + std::to_string(model_.waiting_tokens()) +
+                        " tokens are said to wait, " + std::to_string(there) +
+                        " are there or ghosts");
+    }
+    for (NodeId id : nodes) {
+        const Node& own = nodes_[id];
+        PrefixHash above = seen_[own.parent].hash;
+        std::string name = "node " + std::to_string(public_id(own, id));
+        if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
+            lines.push_back("history: " + name + " has the hash of another prefix");
+        if (used(id) > model_.tick())
+            lines.push_back("history: " + name + " was used in a tick that is to come");
+    }
+}
+
+void UseHistory::clear() {
+    model_.clear();
+    ghosts_.clear();
+    ghost_every_ = most_ghosts_every_;
+    std::vector<Seen>().swap(seen_);
+}
+
+}  // namespace radixkv

@@ -1,0 +1,145 @@
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from radixkv.arrays import Int32Array
+from radixkv.tree.content import Content
+from radixkv.tree.namespace import Namespace
+from radixkv.tree.radix_tree import (
+    AdmitResult,
+    Change,
+    InsertResult,
+    MatchResult,
+    NodeInfo,
+    PublishResult,
+)
+from radixkv.tree.radix_tree import Handle as ContractHandle
+from radixkv.tree.radix_tree import Ledger as LedgerProtocol
+from radixkv.tree.reader import TokenIds
+
+HAS_ASSERTIONS: bool
+
+def read_ids(ids: object) -> Int32Array | None:
+    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
+    id, or for all else."""
+
+def copy_ids(ids: object) -> tuple[Int32Array, int] | None:
+    """A copy of what `read_ids` reads, in an array with room for a quarter more, and its length."""
+
+def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
+    """The ids of each submessage in field `sequences` of a protobuf message, copied from its bytes
+    in field `packed`; None unless all have only that, and are token ids."""
+
+class Handle(ContractHandle): ...
+
+class Tree:
+    """`radixkv.tree.RadixTree`, without what is the same for every core."""
+
+    page_size: int
+    policy: str
+    epoch: int
+
+    def __init__(
+        self, page_size: int = 1, policy: str = "lru", core: str | None = None
+    ) -> None: ...
+    def match_prefix(
+        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+    ) -> MatchResult: ...
+    def probe(
+        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+    ) -> int: ...
+    def match_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ...
+    ) -> list[MatchResult]: ...
+    def match_lengths(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ...
+    ) -> list[int]: ...
+    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
+    def inc_lock_ref(self, handle: ContractHandle) -> None: ...
+    def dec_lock_ref(self, handle: ContractHandle) -> None: ...
+    def insert(
+        self,
+        token_ids: TokenIds,
+        slots: TokenIds,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        priority: int = 0,
+        chunked: bool = False,
+        after: ContractHandle | None = None,
+    ) -> InsertResult: ...
+    def admit(
+        self,
+        token_ids: TokenIds,
+        ledger: LedgerProtocol,
+        row: Int32Array,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        max_cached: int | None = None,
+        extra: int = 0,
+    ) -> AdmitResult: ...
+    def publish(
+        self,
+        token_ids: TokenIds,
+        ledger: LedgerProtocol,
+        row: Int32Array,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        priority: int = 0,
+        chunked: bool = False,
+        held: ContractHandle | None = None,
+        fence: Any = None,
+    ) -> PublishResult: ...
+    def evict(self, num_tokens: int) -> Int32Array: ...
+    def reset(self) -> Int32Array: ...
+    @property
+    def evictable_size(self) -> int: ...
+    @property
+    def protected_size(self) -> int: ...
+    @property
+    def total_size(self) -> int: ...
+    @property
+    def num_nodes(self) -> int: ...
+    def track_changes(self) -> None: ...
+    def take_changes(self) -> list[Change]: ...
+    def all_slots(self) -> Int32Array: ...
+    def check_integrity(self) -> list[str]: ...
+    def walk(self) -> Iterator[NodeInfo]: ...
+    def _counters(self) -> tuple[Any, ...]: ...
+    def _restore(self, nodes: Iterable[NodeInfo], counters: tuple[Any, ...]) -> None: ...
+
+class SlotAllocator:
+    """`radixkv.memory.TokenToKVAllocator`: the same slots, refusals and messages."""
+
+    num_slots: int
+    page_size: int
+
+    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None: ...
+    @property
+    def free_size(self) -> int: ...
+    def allocate(self, n: int) -> Int32Array | None: ...
+    def free(self, slots: ArrayLike) -> None: ...
+    def check_range(self, slots: Int32Array) -> None: ...
+    def free_slots(self) -> Int32Array: ...
+
+class Ledger:
+    """`radixkv.cache.ledger.SlotLedger`, as far as the tree's steps need it."""
+
+    allocator: Any
+    sharers: Int32Array
+    is_retired: NDArray[np.bool_]
+    deferred: deque[tuple[Any, Int32Array]]
+
+    def __init__(self, allocator: SlotAllocator) -> None: ...
+    @property
+    def free_size(self) -> int: ...
+    @property
+    def deferred_size(self) -> int: ...
+    def take(self, n: int) -> Int32Array | None: ...
+    def give_back(self, slots: Int32Array, fence: Any) -> None: ...
+    def free(self, slots: Int32Array, fence: Any = None) -> None: ...

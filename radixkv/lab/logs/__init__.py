@@ -1,0 +1,1 @@
+"""Logs of requests: their formats, their text in tokens, and the order of their requests."""

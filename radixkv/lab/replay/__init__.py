@@ -1,0 +1,1 @@
+"""Requests of a log through caches: replays, curves and references."""

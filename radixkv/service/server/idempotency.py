@@ -1,0 +1,113 @@
+"""Replies to requests with a request id: a request that is repeated gets its first reply again."""
+
+import hashlib
+import time
+import uuid
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
+
+from google.protobuf.message import Message
+
+from radixkv.errors import InvalidArgumentError, RequestIdReusedError
+
+_LONGEST_AGE_S = 600.0
+_MOST, _MOST_BYTES = 65_536, 32 << 20
+_ENTRY_BYTES = 512  # what an entry costs beside its reply, roughly
+
+ResponseMessage = TypeVar("ResponseMessage", bound=Message)
+
+# The caller, the type of the request, its id.
+_Key: TypeAlias = tuple[str, str, str]
+
+
+@dataclass(slots=True)
+class Reply(Generic[ResponseMessage]):
+    """The reply to one request. message: None until there is one.
+
+    key, digest: of the request, where it has an id.
+    """
+
+    message: ResponseMessage | None = None
+    key: _Key | None = None
+    digest: bytes = b""
+
+
+class _Entry(NamedTuple):
+    replied_at: float
+    digest: bytes
+    message: Any
+    size: int
+
+
+class Replies:
+    """Replies of the last ten minutes, bounded by number and bytes; the oldest go first.
+
+    is_void: whether the reply to a request means nothing now, because its lease or epoch is over.
+    """
+
+    def __init__(
+        self, is_void: Callable[[Any, Any], bool], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._is_void, self._clock = is_void, clock
+        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
+        self._bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def find(
+        self, caller: str, request: Any, response_type: type[ResponseMessage]
+    ) -> Reply[ResponseMessage]:
+        """The first reply to the same request of the same caller, or an empty one.
+
+        Raises RequestIdReusedError for another payload under the same id, InvalidArgumentError for
+        an id that is not a UUID.
+        """
+        if not request.request_id:
+            return Reply()
+        _check_id(request.request_id)
+        key = (caller, request.DESCRIPTOR.full_name, request.request_id)
+        digest = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
+        self._drop_old()
+        entry = self._entries.get(key)
+        if entry is None:
+            return Reply(None, key, digest)
+        if self._is_void(request, entry.message):
+            self._drop(key)
+            return Reply(None, key, digest)
+        if entry.digest != digest:
+            raise RequestIdReusedError(
+                f"request_id must be new for each request; got {request.request_id}, which came "
+                "before with another request",
+                request_id=request.request_id,
+            )
+        return Reply(entry.message, key, digest)
+
+    def keep(self, reply: Reply[Any]) -> None:
+        """Keep a reply, for repeated requests. Errors are not kept: they changed nothing."""
+        if reply.key is None or reply.message is None or reply.key in self._entries:
+            return
+        entry = _Entry(self._clock(), reply.digest, reply.message, reply.message.ByteSize())
+        self._entries[reply.key] = entry
+        self._bytes += entry.size + _ENTRY_BYTES
+        while len(self._entries) > _MOST or self._bytes > _MOST_BYTES:
+            self._drop(next(iter(self._entries)))
+
+    def _drop(self, key: _Key) -> None:
+        self._bytes -= self._entries.pop(key).size + _ENTRY_BYTES
+
+    def _drop_old(self) -> None:
+        end = self._clock() - _LONGEST_AGE_S
+        while self._entries and next(iter(self._entries.values())).replied_at <= end:
+            self._drop(next(iter(self._entries)))
+
+
+def _check_id(request_id: str) -> None:
+    try:
+        uuid.UUID(request_id)
+    except ValueError:
+        raise InvalidArgumentError(
+            "request_id must be a UUID, or empty; got other text", field="request_id"
+        ) from None

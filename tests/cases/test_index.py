@@ -1,0 +1,39 @@
+"""README.md here lists the numbered tests: each case, and the files that have tests of it."""
+
+import ast
+import re
+from collections import defaultdict
+from pathlib import Path
+
+TESTS = Path(__file__).parents[1]
+
+
+def cases_tested():
+    """The files that hold tests of each case; a test may name several cases."""
+    found = defaultdict(set)
+    for path in TESTS.rglob("test_*.py"):
+        for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                named = re.match(r"test((?:_B\d+)+)_", node.name, re.IGNORECASE)
+                for case in named[1].strip("_").split("_") if named else ():
+                    found[case].add(str(path.relative_to(TESTS)))
+    return found
+
+
+def cases_listed():
+    """The files that the index names for each case."""
+    rows = re.findall(
+        r"^\| (B\d+) \|.*\|(.*)\|$", (TESTS / "cases" / "README.md").read_text(), re.M
+    )
+    assert len(rows) == len({case for case, _ in rows}), "a case has two rows"
+    return {case: set(re.findall(r"`(.+?)`", files)) for case, files in rows}
+
+
+def test_the_index_and_the_numbered_tests_name_the_same_cases_and_files():
+    assert cases_listed() == cases_tested()
+
+
+def test_the_index_is_in_order():
+    cases = [*cases_listed()]
+    assert cases == sorted(cases)
+    assert len(cases) > 25

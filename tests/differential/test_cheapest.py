@@ -1,0 +1,51 @@
+"""The cheapest worker in C++ and in NumPy: the same one, for the same reason."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from radixkv.errors import CoreUnavailableError
+from radixkv.router import PickInput, RoutingChoice
+from radixkv.router.cheapest import cheapest
+from radixkv.router.factory import new_cheapest
+
+
+@pytest.fixture(scope="module")
+def native():
+    try:
+        return new_cheapest("native")
+    except CoreUnavailableError:
+        pytest.skip("the native core is not built here")
+
+
+# Few values, so that costs are often equal; eighths, so that sums are exact.
+eighths = st.integers(0, 64).map(lambda n: n / 8)
+workers = st.lists(
+    st.tuples(st.integers(0, 8), eighths, st.integers(0, 20).map(float), st.integers(0, 4)),
+    min_size=1,
+    max_size=70,
+)
+
+
+@given(workers, st.booleans(), st.integers(8, 16), *[st.sampled_from([0.0, 0.5, 2.0])] * 2)
+def test_both_choose_alike(native, workers, is_doubted, size, weight, balance):
+    lengths, loads, work, turns = map(np.array, zip(*workers, strict=True))
+    lengths = lengths / 8 if is_doubted else lengths.astype(np.int32)
+    names = tuple(map(str, range(len(workers))))
+    question = PickInput(names, lengths, loads, work, turns, size, lambda: b"")
+    choice = native(question, weight, 8.0, balance)
+    assert choice == cheapest(question, weight, 8.0, balance)
+    assert isinstance(choice, RoutingChoice)
+
+
+def test_arrays_that_do_not_fit_are_refused(native):
+    one = np.ones(1)
+    good = PickInput(("a",), np.ones(1, np.int32), one, one, np.ones(1, np.int64), 5, lambda: b"")
+    assert native(good, 1.0, 8.0, 0.1).at == 0
+    for wrong in (np.ones(0), np.ones(1, np.float32), [1.0], np.ones((1, 1))):
+        for field in ("lengths", "loads", "recent_loads", "last_picked"):
+            with pytest.raises(ValueError, match=field):
+                native(good._replace(**{field: wrong}), 1.0, 8.0, 0.1)
+    with pytest.raises(ValueError, match="loads"):
+        native(good._replace(lengths=np.ones(2)), 1.0, 8.0, 0.1)

@@ -1,0 +1,28 @@
+"""What the documents point to is there: links and paths."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+DOCUMENTS = sorted(
+    path for folder in ("", "bench", "docs", "tests/cases") for path in (ROOT / folder).glob("*.md")
+)
+# A path from the root in backticks; NAME stands for any name.
+PATH = re.compile(r"`((?:radixkv|kernels|tests|bench|proto|docs)/[\w./-]+)`")
+LINK = re.compile(r"\]\((?!\w+:)([^)#\s]+)")
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_the_paths_and_links_of_a_document_exist(document):
+    text = document.read_text("utf-8")
+    wanted = [ROOT / path for path in PATH.findall(text) if "NAME" not in path]
+    wanted += [document.parent / path for path in LINK.findall(text)]
+    assert [str(path.relative_to(ROOT)) for path in wanted if not path.exists()] == []
+
+
+def test_a_missing_path_and_a_missing_link_are_found():
+    text = "see `radixkv/nowhere.py`, [a page](docs/none.md), [a site](https://example.org/x)"
+    assert PATH.findall(text) == ["radixkv/nowhere.py"]
+    assert LINK.findall(text) == ["docs/none.md"]
