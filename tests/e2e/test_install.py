@@ -112,7 +112,7 @@ def test_make_installs_again_once_a_file_is_added_moved_or_removed_and_only_then
 
 
 def make(folder: Path, *arguments: str) -> str:
-    command = ["make", "-f", ROOT / "Makefile", *arguments]
+    command = ["make", "-f", str(ROOT / "Makefile"), *arguments]
     # Not as a part of the make that may be running these tests.
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
     return subprocess.run(
