@@ -1,4 +1,4 @@
-"""Whether the lab tells the truth about an engine: SGLang's cached tokens beside `lab replay`.
+"""Whether the lab predicts an engine: SGLang's cached tokens against `lab replay`.
 
     python -m bench.sglang_lab        in SGLang's environment: make bench-sglang-lab
 
