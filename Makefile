@@ -13,10 +13,10 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
-	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -53,7 +53,7 @@ bench-tree: native  ## the tree and its peers, in turn, in one run
 bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 	$(PY) -m bench.growth
 
-bench-router: native  ## the router's index and decisions, beside a peer's
+bench-router: native  ## the router's index and decisions, against a peer's
 	$(PY) -m bench.router
 
 bench-lab: native  ## the lab's hit rates against published ones, its speed, orders of admission; needs RADIXKV_TRACES
@@ -83,8 +83,11 @@ host-sglang: host-sglang-setup  ## SGLang's engine with our cache, and Dynamo's 
 	$(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang
 	$(HOST_TEST) --confcutdir tests/hosts tests/hosts $(ARGS)
 
-bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, beside SGLang's own
+bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, against SGLang's own
 	$(HOST_PYTHON) -m bench.sglang_calls --out $(CURDIR)/bench/results/sglang_calls.json
+
+bench-sglang-lab: host-sglang-setup  ## whether the lab predicts what SGLang with our cache finds; needs RADIXKV_TRACES
+	$(HOST_PYTHON) -m bench.sglang_lab --out $(CURDIR)/bench/results/sglang_lab.json
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
