@@ -28,7 +28,14 @@ class Cleared:
 Logged: TypeAlias = Stored | Trimmed | Cleared
 
 
-_CLEARED = (Cleared(),)
+class _Clearing(tuple[Cleared]):
+    """As `Changes`."""
+
+    __slots__ = ()
+    num_bytes = 0
+
+
+_CLEARED = _Clearing((Cleared(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +73,7 @@ class EventLog:
         # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
         self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, Changes | tuple[Cleared]] = {}
+        self._kept: dict[int, Changes | _Clearing] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -168,7 +175,7 @@ class EventLog:
             revision=self.revision,
         )
 
-    def _add(self, changes: Changes | tuple[Cleared]) -> None:
+    def _add(self, changes: Changes | _Clearing) -> None:
         self.revision = revision = self.revision + 1
         self._kept[revision] = changes
         self._bytes += _size(changes)
@@ -181,9 +188,8 @@ class EventLog:
         self._bytes -= _size(self._kept.pop(self.compact_revision))
 
 
-def _size(changes: Changes | tuple[Cleared]) -> int:
-    size = EVENT_BYTES * len(changes)
-    return size if changes is _CLEARED else size + changes.num_bytes
+def _size(changes: Changes | _Clearing) -> int:
+    return EVENT_BYTES * len(changes) + changes.num_bytes
 
 
 def _new_epoch() -> int:

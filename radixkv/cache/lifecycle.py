@@ -161,7 +161,7 @@ class Lifecycle:
         if not is_current or not length or (chunked and length <= request.shared):
             return
         published = self._tree.publish(
-            request.first(length),
+            request.tokens[:length],
             self._ledger,
             request.table,
             request.namespace,
@@ -268,7 +268,7 @@ class Lifecycle:
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self._tree.match_prefix(
-            request.first(shared),
+            request.tokens[:shared],
             request.namespace,
             content=cut_content(request.content, shared),
         )
