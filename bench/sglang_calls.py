@@ -71,8 +71,8 @@ def new_cache(kind: str, num_slots: int) -> Any:
     from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
     from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
-    from radixkv.integrations.sglang import cache as ours
-    from radixkv.integrations.sglang.numbers import TicketTable, slot_numbers
+    from radixkv.integrations.sglang.cache import RadixKVCache
+    from radixkv.integrations.sglang.numbers import TicketTable
 
     params = CacheInitParams(
         disable=False,
@@ -83,8 +83,7 @@ def new_cache(kind: str, num_slots: int) -> Any:
         page_size=1,
     )
     if kind in OURS:
-        ours.slot_numbers = slot_numbers if kind == "radixkv" else TicketTable  # type: ignore[attr-defined]
-        return ours.RadixKVCache(params)
+        return RadixKVCache(params, None if kind == "radixkv" else TicketTable(num_slots, "cpu"))
     if kind == "sglang python":
         return RadixCache(params)
     params.tree_components = (ComponentType.FULL,)

@@ -95,7 +95,7 @@ uint64_t checked_count(nb::handle count, const char* name) {
 
 }  // namespace
 
-TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle)
+TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy)
     : policy_(nb::borrow(policy)),
       tree_(check_page_size(page_size), policy_named(policy), random_seed()),
       spaces_(tree_),

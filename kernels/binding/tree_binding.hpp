@@ -22,7 +22,7 @@ struct NodeInEpoch {
 
 class TreeBinding {
   public:
-    TreeBinding(nb::handle page_size, nb::handle policy, nb::handle core);
+    TreeBinding(nb::handle page_size, nb::handle policy);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
@@ -55,6 +55,7 @@ class TreeBinding {
     void track_changes() { tracks_ = true; }
     nb::object take_changes();
     nb::object all_slots() const;
+    nb::tuple sizes_of(nb::handle space);
     nb::list check_integrity() const;
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----

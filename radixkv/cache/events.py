@@ -6,16 +6,13 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from radixkv.arrays import Int32Array
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import NO_CHANGES, Changes, Namespace, NodeInfo, Stored, Trimmed
+from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
@@ -158,6 +155,14 @@ class EventLog:
                 expected_epoch=epoch,
             )
 
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
         with self._lock:
@@ -191,7 +196,8 @@ class EventLog:
         while self._bytes > self._max_bytes:
             self.compact_revision += 1
             self.is_complete = False
-            self._bytes -= _size(self._kept.pop(self.compact_revision))
+            # One that a signal handler interrupted is not there yet.
+            self._bytes -= _size(self._kept.pop(self.compact_revision, NO_CHANGES))
 
 
 def _size(changes: Changes | _Clearing) -> int:
@@ -200,64 +206,3 @@ def _size(changes: Changes | _Clearing) -> int:
 
 def _new_epoch() -> int:
     return secrets.randbits(63) | 1  # never 0, which means "any" on the wire
-
-
-@dataclass(slots=True)
-class StoredRun:
-    """Tokens that one insert added below what was there, less what was trimmed since."""
-
-    parent_run: int
-    parent_offset: int
-    codes: Int32Array
-    namespace: Namespace
-
-
-Runs: TypeAlias = dict[int, StoredRun]
-
-
-def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
-    """The runs that are resident after `events`, from `runs` (changed in place) or from empty."""
-    runs = {} if runs is None else runs
-    for event in events:
-        match event.change:
-            case Stored(run, parent_run, parent_offset, codes, namespace):
-                runs[run] = StoredRun(parent_run, parent_offset, codes, namespace)
-            case Trimmed(run, 0):
-                runs.pop(run, None)
-            case Trimmed(run, keep) if run in runs:
-                runs[run].codes = runs[run].codes[:keep]
-            case Cleared():
-                runs.clear()
-    return runs
-
-
-def follow(update: Update, runs: Runs) -> None:
-    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
-
-    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
-    """
-    if update.is_start:
-        runs.clear()
-    for event in update.events:
-        replay((event,), runs)
-        if isinstance(event.change, Stored) and event.change.parent_run in runs:
-            parent = runs[event.change.parent_run]
-            runs[event.change.run].namespace = parent.namespace
-
-
-def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
-    """The resident runs as the tree's nodes show them, parents before children."""
-    runs: Runs = {}
-    parts: dict[int, list[Int32Array]] = {}
-    by_id: dict[int, NodeInfo] = {}
-    for node in nodes:
-        by_id[node.id] = node
-        parts.setdefault(node.run, []).append(node.codes)
-        if node.run_offset == 0:
-            parent = by_id.get(node.parent_id)
-            above = (parent.run, parent.run_offset + len(parent.codes)) if parent else (0, 0)
-            runs[node.run] = StoredRun(*above, node.codes, node.namespace)
-    for number, run in runs.items():
-        if len(parts[number]) > 1:
-            run.codes = np.concatenate(parts[number])
-    return runs

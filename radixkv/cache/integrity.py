@@ -8,10 +8,11 @@ from itertools import accumulate
 import numpy as np
 
 from radixkv.arrays import Int32Array
-from radixkv.cache.events import EventLog, Runs, StoredRun, replay, runs_of
+from radixkv.cache.events import EventLog
 from radixkv.cache.ledger import SlotLedger
 from radixkv.cache.pin import Pin
 from radixkv.cache.request import Request
+from radixkv.cache.runs import Runs, StoredRun, replay, runs_of
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 

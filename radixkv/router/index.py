@@ -9,7 +9,8 @@ import numpy as np
 
 from radixkv.arguments import at_least
 from radixkv.arrays import Int32Array
-from radixkv.cache.events import Runs, StoredRun, Update
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
@@ -222,7 +223,7 @@ class PrefixIndex:
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.cache.events.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks."""
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]

@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from radixkv.cache.events import Cleared, Event, Runs, Update
+from radixkv.cache.events import Cleared, Event, Update
+from radixkv.cache.runs import Runs
 from radixkv.rpc import codec
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1 import watch_pb2

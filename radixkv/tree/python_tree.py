@@ -34,7 +34,7 @@ class PythonRadixTree(RadixTree):
 
     core = "python"
 
-    def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
         if type(page_size) is not int or page_size < 1:
             raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
         self.page_size = page_size
@@ -67,8 +67,9 @@ class PythonRadixTree(RadixTree):
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[MatchResult]:
+        keys = PYTHON_READER.prompts(prompts)
         check_namespace(namespace)
-        return [self.nodes.match(codes, namespace) for codes in PYTHON_READER.prompts(prompts)]
+        return [self.nodes.match(codes, namespace) for codes in keys]
 
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT

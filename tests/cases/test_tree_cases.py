@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace, new_tree
-from radixkv.cache.events import Event, replay
+from radixkv.cache.events import Event
+from radixkv.cache.runs import replay
 from radixkv.errors import InvalidSlotsError, SlotNotAllocatedError
 from radixkv.memory import new_allocator
 from radixkv.tree import POLICIES, Stored, Trimmed, format_tree

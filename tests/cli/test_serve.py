@@ -148,3 +148,35 @@ def test_a_taken_address(run, server, tiny_model):
     done = run("serve", "--model", str(tiny_model), "--listen", server.address)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "taken" in done.stderr
+
+
+@pytest.mark.parametrize("names", ["sglang", "vllm"])
+def test_what_is_cached_is_published_as_events(serve, tmp_path, names):
+    zmq = pytest.importorskip("zmq")
+    address = f"ipc://{tmp_path}/events"
+    with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        subscriber.connect(address)
+        subscriber.subscribe(b"")
+        done = serve(
+            "".join(f"{SHARED}{n}\n" for n in range(9)),
+            "--kv-events", address, "--kv-block-size", "4", "--kv-names", names,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        _, _, batch = subscriber.recv_multipart()
+    assert b"BlockStored" in batch
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--kv-events-replay", "tcp://127.0.0.1:*"], "--kv-events must be given with"),
+        (["--kv-events", "nowhere"], "cannot publish events at nowhere"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-names", "x"], "--kv-names must be one of"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-block-size", "0"], "block_size must be"),
+    ],
+)
+def test_events_that_cannot_be_published_are_refused(serve, flags, said):
+    pytest.importorskip("zmq")
+    done = serve("one\n", *flags)
+    assert done.exit_code != 0
+    assert said in done.stderr

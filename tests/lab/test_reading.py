@@ -305,7 +305,7 @@ BAD_OF_FORMATS = [
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] must be"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": 3}, "lists of token ids"),
     ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length must be an int from 1 .*; got 0"),
-    ("blocks", BLOCK, BLOCK | {"input_length": 600}, "2 hashes for 600 tokens"),
+    ("blocks", BLOCK, BLOCK | {"hash_ids": [1, 2]}, "1 hashes for 5 tokens"),
     ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids must be a list of ints; got '1'"),
     ("chat", CHAT, {"messages": []}, r"messages must be messages; got \[\]"),
     ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] must be .* with \"role\""),

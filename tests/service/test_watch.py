@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Cleared, EventLog, Runs, follow, runs_of
+from radixkv.cache.events import Cleared, EventLog
+from radixkv.cache.runs import Runs, follow, runs_of
 from radixkv.rpc import limits
 from radixkv.service import AsyncClient, CacheServer
 from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapshot, write_update

@@ -7,16 +7,8 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT
-from radixkv.cache.events import (
-    EVENT_BYTES,
-    Cleared,
-    Event,
-    EventLog,
-    Update,
-    follow,
-    replay,
-    runs_of,
-)
+from radixkv.cache.events import EVENT_BYTES, Cleared, Event, EventLog, Update
+from radixkv.cache.runs import follow, replay, runs_of
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 

@@ -4,12 +4,8 @@ import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace
-from radixkv.cache.events import (
-    Event,
-    StoredRun,
-    replay,
-    runs_of,
-)
+from radixkv.cache.events import Event
+from radixkv.cache.runs import StoredRun, replay, runs_of
 from radixkv.tree import Stored, Trimmed, format_tree
 from tests.support.trees import Words
 

@@ -202,6 +202,10 @@ class PrefillOptions:
         return None if self.model is None else shape_named(self.model)
 
 
+RatesFile = Annotated[
+    Path | None,
+    typer.Option("--rates", help="JSON of how long steps take on a card: step_ms, prefill_us ..."),
+]
 Target = Annotated[
     float | None, typer.Option(help="Hit rate to reach, in percent; by default 90 % of infinite.")
 ]

@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
@@ -228,3 +228,25 @@ class AsyncLease:
     async def __aexit__(self, *_: object) -> None:
         with suppress(RadixKVError):
             await self.close()
+
+
+class PendingLease:
+    """A lease that is asked for once it is awaited, or entered: `async with client.lease() as it`.
+
+    grant: asks for it.
+    """
+
+    def __init__(self, grant: Callable[[], Awaitable[AsyncLease]]) -> None:
+        self._grant = grant
+        self._lease: AsyncLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return self._grant().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._grant()
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(*_)

@@ -105,11 +105,20 @@ Inserts: TypeAlias = InsertCall | Sequence[InsertCall]
 
 
 def grant(
-    ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
+    ttl_s: float,
+    holder: str = "",
+    pool_id: str = "",
+    replaces_pool: bool = False,
+    *,
+    timeout_s: float | None = None,
 ) -> ClientCall[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
-        ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
+        ttl=codec.write_seconds(ttl_s),
+        holder=holder,
+        pool_id=pool_id,
+        replaces_pool=replaces_pool,
+        request_id=new_request_id(),
     )
     return ClientCall(
         method_table.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)

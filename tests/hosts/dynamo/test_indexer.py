@@ -89,7 +89,7 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
         for _ in range(n):
             base = rng.choice([*roots, *asked[-20:]])[: rng.randrange(1, 500)]
             ids = base + [rng.randrange(50_000) for _ in range(rng.randrange(1, 150))]
-            cache.finish(cache.admit(ids))
+            cache.finish(cache.admit(ids), up_to=len(ids))
             asked.append(ids)
 
     def wanted(ids):

@@ -61,6 +61,10 @@ class Subscriber:
         for socket in (self.sub, self.replay):
             socket.setsockopt(zmq.RCVTIMEO, 5000)
 
+    def has_come(self):
+        """Whether a batch is there within a moment."""
+        return self.sub.poll(50) != 0
+
     def receive(self):
         topic, number, batch = self.sub.recv_multipart()
         return topic, int.from_bytes(number, "big"), batch

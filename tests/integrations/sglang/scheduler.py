@@ -41,7 +41,7 @@ class Req:
 
 
 class CountingAllocator:
-    """Its slots have no contents, so it only counts them."""
+    """On a device it only counts slots."""
 
     def __init__(self, size, device):
         self.size, self.device, self.page_size, self.free = size, device, 1, size
@@ -66,7 +66,7 @@ class Scheduler:
 
     def __init__(self, num_slots=512, page_size=1, make=None, device="cpu", **params):
         self.page_size, self.num_slots = page_size, num_slots
-        self.reads = device != "meta"
+        self.reads = device == "cpu"
         if self.reads:
             self.allocator = PagedTokenToKVPoolAllocator(
                 num_slots, page_size, torch.int64, device, None, False

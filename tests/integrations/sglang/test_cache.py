@@ -182,10 +182,9 @@ def resident(host, page_size):
         paths[node.id] = first, path
 
 
-def test_nothing_waits_for_the_device(scheduler, monkeypatch):
-    """Tensors on the device `meta` have no contents: to read one on the host is an error."""
-    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
-    host, hits = scheduler(num_slots=160, device="meta"), 0
+def live(host):
+    """Requests that share, meet duplicates and evict."""
+    hits = 0
     for step in range(30):
         base = 7 * (step // 3 % 4)
         two = [req_of([*range(base, base + 40), step]) for _ in range(2)]
@@ -196,8 +195,29 @@ def test_nothing_waits_for_the_device(scheduler, monkeypatch):
             host.finish(req)
     assert hits > 500
     assert host.evicted > 100
+
+
+def test_nothing_is_read_from_the_device(scheduler, monkeypatch):
+    """Tensors on the device `meta` have no contents: to read one on the host is an error."""
+    monkeypatch.setattr(torch.Tensor, "pin_memory", lambda self: self)
+    host = scheduler(num_slots=160, device="meta")
+    live(host)
     with pytest.raises(NotImplementedError):
         host.rows.req_to_token.tolist()
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_nothing_waits_for_a_card(scheduler):
+    """As torch sees it, which makes each synchronisation of a stream an error here."""
+    host = scheduler(num_slots=160, device="cuda")
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        live(host)
+        with pytest.raises(RuntimeError, match="synchronizing"):
+            host.rows.req_to_token[1, 1].item()
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
 
 
 def req_of(ids, **how):

@@ -1,7 +1,7 @@
 """AllocateSlots, FreeSlots, InsertPrefix: for engines that run elsewhere."""
 
 from radixkv.arrays import EMPTY, Int32Array
-from radixkv.cache.pin import Insert, Inserted
+from radixkv.cache.loans import Insert, Inserted
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidSlotsError,
