@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except RadixKVError as error:
-            hint = "; `radixkv serve` starts one" if error.details.get("nobody_listens") else ""
+            hint = "; `radixkv serve` starts one" if error.details.get("is_unreachable") else ""
             print(f"radixkv: {' '.join(str(error).split())}{hint}", file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, InvalidArgumentError) else 1) from error
 

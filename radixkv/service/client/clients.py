@@ -9,13 +9,14 @@ import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
-from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.address import check_target
+from radixkv.rpc.channel_options import CLIENT_OPTIONS
+from radixkv.rpc.limits import DEFAULT_ADDRESS
 from radixkv.rpc.method_table import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.process import claim_process
 from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
-from radixkv.rpc.unreachable import check_target
 from radixkv.service.client import admin_calls, calls, lease_calls
 from radixkv.service.client.calls import ClientCall
 from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
