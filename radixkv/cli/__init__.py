@@ -104,5 +104,5 @@ def _log_for_people() -> None:
 
 
 def _drop_output() -> None:
-    """Discard what is left to write, so that Python does not complain of it as it ends."""
+    """Discard what is left to write, so that Python reports no error as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -86,7 +86,7 @@ def _listen_unix(server: Any, address: str, credentials: Any) -> str:
 
 def _is_answered(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        # A server whose queue of connections is full would let this wait for ever.
+        # A server whose queue of connections is full would let this wait forever.
         probe.setblocking(False)
         return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 

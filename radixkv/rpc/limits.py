@@ -33,10 +33,10 @@ MAX_LEASES, MAX_PINS = 16_384, 65_536
 LONGEST_STREAMED_REQUEST = 4096
 MAX_PINS_A_RELEASE = MAX_PICKS_A_FINISH = 4096
 LONGEST_HOLDER_BYTES = 128
-# A lease is no longer used so near its end by the holder's own clock, and its slots are used by no
-# one for so long after its end. What begins before the one is done before the other.
+# A holder stops using a lease this long before its end by its own clock, and its slots stay unused
+# for the grace after its end. What begins before the margin is done before the grace is over.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
 # How long a client of a stream may leave a message unread.
 LONGEST_STALL_S = 60.0
-# How often a quiet watcher that asked for it gets a message that nothing changed.
+# How often a watcher that asked for it gets a message while nothing changes.
 PROGRESS_S = 10.0

@@ -29,7 +29,7 @@ from radixkv.rpc.tracing import Tracer
 
 
 class ServerOptions(TypedDict, total=False):
-    """What every server takes beside its address; `Server` says what each is."""
+    """What every server takes besides its address; `Server` says what each is."""
 
     insecure: bool
     reflection: bool | None

@@ -1,7 +1,7 @@
 """Errors on the wire: one table, read by the server in one direction, by the client in the other.
 
 A refused call carries google.rpc.Status with an ErrorInfo (`reason`, domain "radixkv", the error's
-details as metadata), and beside it what the table says. What is not in the table is a bug:
+details as metadata), and what the table adds to it. What is not in the table is a bug:
 INTERNAL, without the exception's text.
 """
 
@@ -27,7 +27,7 @@ Detail = Callable[[RadixKVError, str], Any]
 
 
 class Row(NamedTuple):
-    """code: of gRPC. detail: makes what goes beside the ErrorInfo."""
+    """code: of gRPC. detail: makes what goes with the ErrorInfo."""
 
     code: int
     detail: Detail | None = None

@@ -208,7 +208,7 @@ def test_a_report_does_not_replace_its_log(log, tmp_path):
             app, ["lab", "report", str(log), "--tokenizer", "bytes", "--out", str(out)]
         )
         assert told.exit_code == 2
-        assert told.stderr == f"radixkv: --out {out} is the log itself\n"
+        assert told.stderr == f"radixkv: --out must be another file than the log; got {out}\n"
     assert log.read_text() == before
 
 

@@ -374,7 +374,7 @@ def test_a_log_of_something_else(write):
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="has text; give a tokenizer"):
+    with pytest.raises(InvalidArgumentError, match="tokenizer must be given for text"):
         read_log(write({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))

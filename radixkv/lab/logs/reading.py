@@ -33,7 +33,7 @@ class Reading:
 
     format: a name of `formats.FORMATS`; None: the format that recognizes the first rows.
     tokenizer, chat_template: files. Text and chats need a tokenizer; chats without a template take
-    the one beside the tokenizer, or ChatML. engine: whose preparation of chats, sglang or vllm.
+    the one next to the tokenizer, or ChatML. engine: whose preparation of chats, sglang or vllm.
     media_tokens: tokens that stand for a picture, a sound or a file.
     session, namespace: fields, with dots for fields inside fields. length, output_length: columns
     of a log of lengths. time_unit: s, ms, us or ns. ignored: fields whose text is left out.

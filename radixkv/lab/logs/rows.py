@@ -1,7 +1,7 @@
 """The rows of a log's files, JSON or CSV, each checked where it stands.
 
 JSON    an object a line; objects one after another, over several lines; an array of objects
-CSV     a header and rows, apart by commas, semicolons, tabs or bars
+CSV     a header and rows, separated by commas, semicolons, tabs or bars
 """
 
 import csv

@@ -127,8 +127,8 @@ class Client(_Connection):
 
     target: "host:port" or "unix:/path". Connects at the first call.
     token: one of the server's tokens file. tls: see `Tls`.
-    timeout_s: of calls that name none, instead of 1 s for `match`, `lease_info`, `revoke_lease` and
-    those under a lease, and 10 s for the others.
+    timeout_s: of calls without one of their own, instead of 1 s for `match`, `lease_info`,
+    `revoke_lease` and those under a lease, and 10 s for the others.
     coalesce: matches of single prompts that come while one is under way go together.
     Calls are repeated while the server is unavailable, within their time; those that must not
     happen twice carry an id by which the server recognizes them.
