@@ -52,11 +52,11 @@ class Conversion:
         layout = _layout(format, rows, first)
         writer = Writer(folder)
         try:
-            progress = _Written(writer, Segments(self.tokenizer, layout.size), self.context)
+            written = _Written(writer, Segments(self.tokenizer, layout.size), self.context)
             for batch in _batches(self._records(rows, chain(first, unread), format, layout)):
-                progress.add(batch, rows)
+                written.add(batch, rows)
             self.labels.check()
-            return writer.finish(self._about(format, layout, rows, progress))
+            return writer.finish(self._about(format, layout, rows, written))
         except BaseException:
             writer.abandon()
             raise

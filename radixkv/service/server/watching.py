@@ -185,8 +185,8 @@ class Watches:
 
         def take() -> Snapshot:
             with self._cache.lock:
-                place = WatchPlace(*self._log.position())
-                return Snapshot(place, runs_of(self._cache.tree.walk()))
+                place, nodes = WatchPlace(*self._log.position()), list(self._cache.tree.walk())
+            return Snapshot(place, runs_of(nodes))
 
         async with self._taking:
             snapshot = self._shared() if self._shared is not None else None
