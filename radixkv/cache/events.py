@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
-EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
+EVENT_BYTES = 256  # what an event costs besides its tokens, roughly
 
 
 @dataclass(frozen=True, slots=True)

@@ -100,7 +100,8 @@ class Loans:
     ) -> Pin:
         """A pin on the longest cached prefix, found and counted as `match_prefix` does.
 
-        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
+        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present,
+        InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
         tokens = self._reader.token_ids(token_ids)
         present = self._weights.to_store(namespace)
@@ -140,9 +141,10 @@ class Loans:
 
     @transaction
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
-        """`n` slots, rounded up to whole pages, and how many tokens were evicted for them.
+        """Slots, (m,) int32, and how many tokens were evicted for them.
 
-        None: no room now, nothing taken.
+        m: `n` rounded up to whole pages. None: no room now, nothing taken. Cost: as
+        `RadixTree.evict`. Raises InvalidArgumentError for a negative number.
         """
         totals = self._slots.totals
         before = totals.evicted_tokens
@@ -154,7 +156,7 @@ class Loans:
 
     @transaction
     def give_back(self, borrower: int, slots: TokenIds) -> None:
-        """Free slots that are on loan to `borrower`, in whole pages.
+        """Free slots, (n,) int32, that are on loan to `borrower`, in whole pages, in any order.
 
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
@@ -215,7 +217,7 @@ class Loans:
     def store(
         self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
     ) -> list[Inserted]:
-        """Store all of them, as one revision, or none; pins that are not kept are dropped.
+        """Store all of them, as one revision, or nothing; pins that are not kept are dropped.
 
         Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
         give back the slots that they replace, once no kernel reads them.

@@ -90,7 +90,7 @@ def _check_finished(number: int) -> None:
 def _keys(request: router_pb2.PickRequest) -> list[str | None]:
     if request.keys and len(request.keys) != len(request.sequences):
         raise InvalidArgumentError(
-            f"keys must be none, or one a sequence; got {len(request.keys)} keys for "
+            f"keys must be empty, or one for each sequence; got {len(request.keys)} keys for "
             f"{len(request.sequences)} sequences",
             field="keys",
         )

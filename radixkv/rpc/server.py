@@ -17,8 +17,9 @@ from radixkv.errors import ServiceError
 from radixkv.rpc import serving
 from radixkv.rpc.address import check_address, is_local, listen
 from radixkv.rpc.auth import TokenFile
+from radixkv.rpc.channel_options import AGE_OPTIONS, SERVER_OPTIONS
 from radixkv.rpc.dispatch import Dispatcher
-from radixkv.rpc.limits import AGE_OPTIONS, MAX_CALLS_IN_PYTHON, SERVER_OPTIONS
+from radixkv.rpc.limits import MAX_CALLS_IN_PYTHON
 from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.metrics import Metrics
 from radixkv.rpc.observer import Observer
@@ -28,7 +29,7 @@ from radixkv.rpc.tracing import Tracer
 
 
 class ServerOptions(TypedDict, total=False):
-    """What every server takes beside its address; `Server` says what each is."""
+    """What every server takes besides its address; `Server` says what each is."""
 
     insecure: bool
     reflection: bool | None

@@ -374,7 +374,7 @@ def test_a_log_of_something_else(write):
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="has text; give a tokenizer"):
+    with pytest.raises(InvalidArgumentError, match="tokenizer must be given for text"):
         read_log(write({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
@@ -432,7 +432,7 @@ def test_a_log_that_cannot_be_read_leaves_nothing_behind(write, tmp_path, monkey
     monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(InvalidLogError):
         read_log(write(*ROWS, b"{"), BYTES)
-    assert [*reading.cache_folder().iterdir()] == []
+    assert [*reading.kept_logs().iterdir()] == []
 
 
 def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
@@ -442,7 +442,7 @@ def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
     # The other one reads it whole while the first is reading.
     log = read_log(path, BYTES, progress=lambda _: inner or inner.append(read_log(path, BYTES)))
     assert (log.folder, len(log)) == (inner[0].folder, 2)
-    assert [*reading.cache_folder().iterdir()] == [log.folder]
+    assert [*reading.kept_logs().iterdir()] == [log.folder]
 
 
 def test_a_log_can_go_to_another_process(write):

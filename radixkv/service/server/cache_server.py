@@ -34,7 +34,7 @@ _FACTORS = {"half": 0.5, "same": 1.0, "twice": 2.0, "four_times": 4.0}
 class CacheServer(Server):
     """Serves `cache` over gRPC while an engine goes on using it.
 
-    lends_slots: engines elsewhere that can write this pool may take slots and store into them, too.
+    lends_slots: engines elsewhere that can write this pool may also take slots and store into them.
     alone: no engine runs here; those elsewhere own the pool and name it with their leases.
     pool_id: name of the pool that this process owns, by default drawn at random.
     tenants: alias -> salt, for metrics by tenant.

@@ -226,7 +226,7 @@ class Leases:
         self._deadlines.add((lease.ends_at, lease.id))
 
     def revoke(self, lease: LeaseRecord) -> tuple[int, int]:
-        """End it now; how many pins and slots it held. What it held sits out its grace, too."""
+        """End it now; how many pins and slots it held. What it held also sits out its grace."""
         held = len(lease.pins), lease.num_slots
         self._end(lease)
         return held

@@ -44,7 +44,7 @@ def chat_of(request: Row, ts: float | None) -> Chat:
 
 
 def tools_of(request: Row) -> list[dict[str, Any]]:
-    """Tools, also as the functions of old. Raises FieldError."""
+    """Tools, also in their older form, functions. Raises FieldError."""
     name = "tools" if request.get("tools") else "functions"
     tools = request.get(name) or []
     if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
