@@ -24,7 +24,10 @@ class Metrics:
         build = Info("radixkv_build", "Version of radixkv", registry=registry)
         build.info({"version": version("radixkv")})
         self._begun = Counter(
-            "radixkv_calls_started", "Calls that began, whatever became of them", ["method"], registry=registry
+            "radixkv_calls_started",
+            "Calls that began",
+            ["method"],
+            registry=registry,
         )
         self._duration = Histogram(
             "radixkv_call_duration_seconds",
