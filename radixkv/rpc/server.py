@@ -57,6 +57,8 @@ class Server(ABC):
     """
 
     services: ClassVar[tuple[str, ...]]
+    # What each of `_gauges` and `_counters` is.
+    metric_help: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -77,7 +79,7 @@ class Server(ABC):
         self._credentials = None if tls is None else tls.server_credentials()
         self._tokens = None if tokens is None else TokenFile(tokens)
         self._metrics = Metrics()
-        self._metrics.add_sources(self._gauges, self._counters)
+        self._metrics.add_sources(self._gauges, self._counters, self.metric_help)
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
         self._lock = lock

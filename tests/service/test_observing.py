@@ -142,6 +142,19 @@ def test_pages_beside_the_figures(cache):
             assert page(server, other) == (404, "pages: /metrics /healthz /readyz\n")
 
 
+def test_every_figure_says_what_it_is(cache):
+    """Help is a sentence, not the name again."""
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        _, text = page(server, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    assert {"radixkv_num_slots", "radixkv_free_slots", "radixkv_build_info"} <= {
+        each.name for each in families
+    }
+    for family in families:
+        words = family.name.removeprefix("radixkv_").replace("_", " ")
+        assert family.documentation.lower() not in ("", words)
+
+
 def test_a_server_that_drains_is_not_ready(cache):
     server = CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0", drain_delay_s=2.0)
     with server, ThreadPoolExecutor(1) as pool:

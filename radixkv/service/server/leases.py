@@ -149,6 +149,7 @@ class Leases:
     def _end_or_renew(self, lease: LeaseRecord) -> None:
         renewed_at = self._renewed_at.pop(lease.id, None)
         if renewed_at is None or renewed_at >= lease.ends_at:
+            logger.info("lease %d of %r ended: it was not renewed", lease.id, lease.holder)
             self._end(lease)
         else:
             self._set_end(lease, renewed_at + lease.ttl_s)
