@@ -58,12 +58,12 @@ def _change(cache: PrefixCache, changes: Any) -> None:
 
 
 def serve_raw(ready: Any, changes: Any, end: Any) -> None:
-    """Reads as many bytes as it is told, a whole batch, and answers four for each prompt."""
+    """Reads as many bytes as the length says, a whole batch, and answers four for each prompt."""
     _serve_raw(bytes(4 * BATCH), ready, end)
 
 
 def serve_raw_prompts(ready: Any, changes: Any, end: Any) -> None:
-    """Reads as many bytes as it is told, one prompt, and answers four."""
+    """Reads as many bytes as the length says, one prompt, and answers four."""
     _serve_raw(bytes(4), ready, end)
 
 

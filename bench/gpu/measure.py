@@ -130,7 +130,7 @@ def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -
 
 
 def all_versions() -> dict[str, str]:
-    """Of the packages that every benchmark tells, and of the contenders."""
+    """Of the packages that every benchmark names, and of the contenders."""
     found = versions([*PACKAGES, *CONTENDERS])
     if not found.keys() & {*SGL_KERNEL}:
         # It may lie on the path without being a distribution; and figures are worth more than it.

@@ -22,7 +22,7 @@ from radixkv.lab.report.page import render
 from radixkv.lab.report.plots import COLOURS, line_of, plots
 from radixkv.lab.report.study import PAGE_SIZES, study
 from radixkv.tree import POLICIES
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 
 @pytest.fixture(scope="module")

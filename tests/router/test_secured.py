@@ -14,11 +14,9 @@ from radixkv.rpc import codec
 from radixkv.service import CacheServer, Client, Tls
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
-from tests.router.test_router import until
-from tests.router.test_service import packed, refusal
-from tests.service.helpers import hold
-from tests.service.test_auth import TOKENS, files_of
-from tests.service.test_observing import figures
+from tests.support.router import packed, refusal
+from tests.support.service import TOKENS, figures, files_of, hold
+from tests.support.waiting import wait_until
 
 PICK = router_pb2.PickRequest(sequences=[packed(1, 2)])
 PICK_OF_A = router_pb2.PickRequest(
@@ -108,8 +106,8 @@ def test_workers_that_ask_who_watches_them(router, tokens):
         def statuses():
             return {status.view.worker: status for status in router.workers()}
 
-        until(lambda: statuses()["watch"].view.state == "current")
-        until(lambda: statuses()["data"].last_error)
+        wait_until(lambda: statuses()["watch"].view.state == "current")
+        wait_until(lambda: statuses()["data"].last_error)
         assert "may not call Watch" in statuses()["data"].last_error
         assert router.pick([1, 2, 3]).worker == "watch"
         router.close()

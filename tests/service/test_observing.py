@@ -11,32 +11,15 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
-from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer
-from tests.service.helpers import connect, hold
-
-
-def figures(server) -> dict[tuple[str, str], float]:
-    """Every sample by its name and its labels' values."""
-    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
-        text = page.read().decode()
-    samples = [
-        ((sample.name, ",".join(sorted(sample.labels.values()))), sample.value)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    ]
-    assert len(dict(samples)) == len(samples), "each is told once"
-    return dict(samples)
+from tests.support.service import connect, figures, hold
 
 
 @pytest.fixture
-def server(cache, address):
-    with CacheServer(
-        cache, address, metrics="127.0.0.1:0", tenants={"blue": "secret salt of blue"}
-    ) as server:
-        yield server
+def server_options():
+    return {"metrics": "127.0.0.1:0", "tenants": {"blue": "secret salt of blue"}}
 
 
 def test_sizes_and_counters_are_the_caches_own(cache, server, client):
