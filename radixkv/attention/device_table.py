@@ -12,6 +12,7 @@ from radixkv.attention.base import AttentionBatch
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.pages import ceil_div
 
 
 class DeviceTable:
@@ -30,7 +31,7 @@ class DeviceTable:
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many rows of so many slots; what it has is sent anew after a move."""
         have_rows, have_width = self.pages.shape
-        width = -(-context_len // self._pool.page_size)
+        width = ceil_div(context_len, self._pool.page_size)
         if requests <= have_rows and width <= have_width:
             return
         rows, width = grown(have_rows, requests), grown(have_width, width)
@@ -75,13 +76,13 @@ class DeviceTable:
     def _move(self, moves: NDArray[np.int64], known: Int32Array) -> None:
         """Copy rows, each (from, to), as wide as the longest known one; cheaper than sending."""
         here = self._sent(moves.T)
-        pages = -(-int(known[moves[:, 1]].max()) // self._pool.page_size)
+        pages = ceil_div(int(known[moves[:, 1]].max()), self._pool.page_size)
         self.pages[here[1], :pages] = self.pages[here[0], :pages]
 
     def _send(self, batch: AttentionBatch, known: Int32Array, padding: int) -> None:
         size = self._pool.page_size
         # A page that a slot was added to is there already.
-        have, want = (-(-n // size) for n in (known, batch.context_lens))
+        have, want = (ceil_div(n, size) for n in (known, batch.context_lens))
         entries = [
             row[first * size :: size]
             for row, first in zip(batch.kv_indices, have.tolist(), strict=True)

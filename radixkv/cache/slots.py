@@ -28,10 +28,8 @@ class Slots:
 
     def take(self, n: int) -> Int32Array | None:
         """`n` slots (whole pages), evicting what is needed; or None, and none taken."""
-        slots = self.ledger.take(n)
-        if slots is None:
-            slots, evicted = self.tree.take(n, self.ledger)
-            self.totals.evicted_tokens += evicted
+        slots, evicted = self.tree.take(n, self.ledger)
+        self.totals.evicted_tokens += evicted
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
