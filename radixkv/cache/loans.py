@@ -30,6 +30,7 @@ from radixkv.errors import (
     SlotNotAllocatedError,
     StaleHandleError,
 )
+from radixkv.memory.allocator import check_distinct
 from radixkv.pages import round_down, round_up
 from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
@@ -162,7 +163,7 @@ class Loans:
         """
         given = self._reader.slots(slots)
         self._check_loaned(borrower, given)
-        self._check_once(given)
+        check_distinct(given)
         size = self._slots.page_size
         if len(np.unique(given // size)) * size != len(given):
             raise InvalidSlotsError(f"slots must be whole pages of {size}; got parts of some")
@@ -226,7 +227,7 @@ class Loans:
         """
         present = self._weights.to_store(namespace)
         checked = [self._checked(borrower, insert) for insert in inserts]
-        self._check_once(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
+        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
         pins = [insert.pin for insert in checked if insert.pin is not None]
         if len(set(pins)) != len(pins):
             raise InvalidArgumentError("pins must be distinct; got one twice")
@@ -299,12 +300,6 @@ class Loans:
             raise SlotNotAllocatedError(
                 f"slots must be on loan to this borrower; got {slot}, which is not", slot=slot
             )
-
-    def _check_once(self, slots: Int32Array) -> None:
-        distinct, count = np.unique(slots, return_counts=True)
-        if len(distinct) != len(slots):
-            slot = int(distinct[count.argmax()])
-            raise SlotNotAllocatedError(f"slots must be distinct; got {slot} twice", slot=slot)
 
     def forget(self) -> list[Int32Array]:
         """Void the pins, as the tree is about to be dropped: the slots that each keeps."""

@@ -31,10 +31,8 @@ class Slots:
 
         None: no room now, nothing taken. Cost: as `RadixTree.evict`.
         """
-        slots = self.ledger.take(n)
-        if slots is None:
-            slots, evicted = self.tree.take(n, self.ledger)
-            self.totals.evicted_tokens += evicted
+        slots, evicted = self.tree.take(n, self.ledger)
+        self.totals.evicted_tokens += evicted
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:

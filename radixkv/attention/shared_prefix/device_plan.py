@@ -11,6 +11,7 @@ from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.shared_prefix.kernels import Items
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan
 from radixkv.kernels.gpu.attend import Work
+from radixkv.pages import round_up
 
 # Launched items are rounded up to these, so that few captured graphs cover all plans.
 WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
@@ -40,10 +41,10 @@ class DevicePlan:
         self.heads = shape.group * shape.kv_heads
         self._wide_rows = _rows(plan.wide, shape.group, least=64)
         self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
-        self._num_wide = _up(len(plan.wide), WIDE_GRID)
-        self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        self._num_wide = round_up(len(plan.wide), WIDE_GRID)
+        self._num_narrow = round_up(len(plan.narrow), NARROW_GRID)
         self.most_parts = 1 << (int(np.diff(plan.starts).max()) - 1).bit_length()
-        self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
+        self.num_parts = round_up(int(plan.starts[-1]), PARTS_GRID)
         self._arrays.put(
             counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
             starts=starts,
@@ -82,10 +83,6 @@ def _rows(items: Int32Array, group: int, least: int) -> int:
     """Query rows of the largest item, rounded up to a power of two, `least` or more."""
     largest = int(items[:, 4].max(initial=1)) * group
     return max(least, 1 << (largest - 1).bit_length())
-
-
-def _up(n: int, multiple: int) -> int:
-    return -(-n // multiple) * multiple
 
 
 def _padded(items: Int32Array, n: int) -> Int32Array:
