@@ -259,6 +259,7 @@ def test_a_tree_is_taken_where_it_pays(device):
     assert (found.choice, found.distinct_slots, found.slots) == ("tree", 3512, 192512)
     assert found.tree_us < found.flat_us
     assert str(found).startswith("tree by triton: it is estimated to be faster (tree ")
-    assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
+    little = shared((64, 150), own=9000, requests=64)
+    assert chosen(device, little, (64, 1)).reason == "flat is estimated to be as fast"
     assert chosen(device, decode([300, 200, 9])).reason == "no shared run is long enough"
     assert chosen(device, RAGGED).reason == "a request has more than 16 new tokens"

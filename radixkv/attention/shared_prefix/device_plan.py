@@ -20,14 +20,15 @@ class DevicePlan:
     """The work items that were sent last.
 
     heads: of the queries that they were planned for. num_parts: rows of partial results to make
-    room for. wide, narrow: the items of each kind, None where there are none.
+    room for. most_parts: of one token, rounded up to a power of two. wide, narrow: the items of
+    each kind, None where there are none.
     """
 
     def __init__(self, device: torch.device) -> None:
         # Room for some hundred items: plans of other batches take more or fewer, and no graph is
         # lost to that.
         self._arrays = DeviceArrays(device, least=2048)
-        self.heads = self.num_parts = 0
+        self.heads = self.num_parts = self.most_parts = 0
         self._tokens = self._num_wide = self._num_narrow = 0
         self._wide_rows = self._narrow_rows = 0
 
@@ -41,6 +42,7 @@ class DevicePlan:
         self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
         self._num_wide = _up(len(plan.wide), WIDE_GRID)
         self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        self.most_parts = 1 << (int(np.diff(plan.starts).max()) - 1).bit_length()
         self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
         self._arrays.put(
             counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
@@ -52,7 +54,7 @@ class DevicePlan:
 
     @property
     def key(self) -> Hashable:
-        counts = self._num_wide, self._num_narrow, self.num_parts
+        counts = self._num_wide, self._num_narrow, self.num_parts, self.most_parts
         return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
 
     @property

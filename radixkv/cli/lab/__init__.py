@@ -1,5 +1,7 @@
 """`radixkv lab`: prefix hit rates of a request log, measured and explained."""
 
+from collections.abc import Callable
+
 import typer
 
 from radixkv.cli.lab.advise import lab_advise
@@ -16,7 +18,7 @@ lab = typer.Typer(
     help="What a prefix cache would save on a log of requests, and why requests miss.",
     no_args_is_help=True,
 )
-commands = {
+commands: dict[str, Callable[..., None]] = {
     "advise": lab_advise,
     "replay": lab_replay,
     "sweep": lab_sweep,
