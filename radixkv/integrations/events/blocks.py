@@ -15,6 +15,7 @@ from radixkv.arguments import at_least
 from radixkv.cache.events import Cleared
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.events.messages import (
+    MEDIUM,
     AllBlocksCleared,
     BlockEvent,
     BlockRemoved,
@@ -23,8 +24,6 @@ from radixkv.integrations.events.messages import (
 from radixkv.integrations.events.names import BlockNames, SGLangNames
 from radixkv.tree import Namespace, Stored, Trimmed
 from radixkv.tree.tokens import Int32Array
-
-MEDIUM = "GPU"
 
 
 class _Run:
