@@ -18,10 +18,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from radixkv import PrefixCache
+from radixkv.arrays import EMPTY
 from radixkv.lab.logs.reading import Reading, read_log
 from radixkv.lab.logs.requests import ListedLog, LoggedRequest, RequestLog
 from radixkv.router import Pick, Router, RoutingPolicy
-from radixkv.tree.tokens import EMPTY
 
 TOKENIZER = "tokenizer_smollm2.json.xz"
 TOKENS_PER_S = 2_000

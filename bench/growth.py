@@ -23,8 +23,8 @@ from bench.peers import workloads
 from bench.peers.contender import resident
 from bench.report import kept_at, save
 from radixkv import RadixTree, new_tree
+from radixkv.arrays import Int32Array
 from radixkv.memory import TokenToKVAllocator, new_allocator
-from radixkv.tree.tokens import Int32Array
 
 LENGTH = 500
 SAMPLES = 2_000

@@ -16,12 +16,12 @@ import grpc
 import numpy as np
 
 from radixkv import PrefixCache
+from radixkv.arrays import Int32Array
 from radixkv.rpc import serving
 from radixkv.rpc.limits import SERVER_OPTIONS
 from radixkv.rpc.method_table import MATCH_PREFIX
 from radixkv.rpc.process import keep_freed_memory
 from radixkv.service import CacheServer
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1.prefix_cache_pb2 import PrefixMatch
 
 PROCESSES = multiprocessing.get_context("spawn")

@@ -136,6 +136,10 @@ void import_voting() {
 }  // namespace
 
 NB_MODULE(_router, module) {
+#ifdef NDEBUG
+    // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
+    nb::set_leak_warnings(false);
+#endif
     import_python();
     import_voting();
     module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;

@@ -1,4 +1,5 @@
-// Where a prompt costs least; `radixkv/router/cheapest.py` is the contract and has the same in NumPy.
+// Where a prompt costs least; `radixkv/router/cheapest.py` is the contract and has the same in
+// NumPy.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +11,8 @@
 
 namespace radixkv {
 
-// What is known of `count` workers, an item for each, as `PickInput` of `radixkv/router/pick_input.py`
-// has it.
+// What is known of `count` workers, an item for each, as `PickInput` of
+// `radixkv/router/pick_input.py` has it.
 template <class Length>
 struct Workers {
     const Length* lengths;

@@ -1,17 +1,17 @@
-"""What half, twice or four times the memory would give, told while the cache runs.
+"""What half, twice or four times the memory would give, estimated while the cache runs.
 
 Under LRU a cache of C tokens holds the C tokens that were used last (of one request, the beginning
-first), whatever the shape of the tree: so a stack of what was used tells for every capacity whether
+first), whatever the shape of the tree: so a stack of what was used shows for every capacity whether
 a token would have been a hit. This keeps a small part of that stack: one prefix in so many, chosen
-by its hash, so that a prefix is watched each time that it comes or never (as SHARDS does it for
+by its hash, so that a prefix is watched each time that it comes, or never (as SHARDS does it for
 blocks, Waldspurger 2015). The share is set by the capacity, and with it the memory.
 
     estimator = CapacityEstimator(cache.max_cached_tokens or num_slots)
-    estimator.observe(token_ids)             # every request that is admitted
+    estimator.observe(tokens)                # int32, of every request that is admitted
     estimator.hit_rate(2) - estimator.hit_rate(1)
 
-It speaks of LRU and of requests one after another; another policy, or many tokens under locks, give
-other hit rates, and the differences between factors are what to look at.
+It assumes LRU and one request after another. Another policy, or many tokens under locks, give other
+hit rates: look at the differences between factors.
 """
 
 from zlib import crc32
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from radixkv.arguments import at_least
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+from radixkv.tree import DEFAULT, Namespace
 from radixkv.tree.content import Content
 from radixkv.tree.prefix_hash import hash_space
 
@@ -40,9 +40,9 @@ class CapacityEstimator:
     """Hit rates of caches up to four times as large as this one, from what it is asked for.
 
     capacity: tokens of the cache. window: prompt tokens after which what was seen counts half;
-    None: 64 capacities. Prefixes are told to 16 tokens, so that of prompts of a few hundred tokens
-    some hits are missed. Memory: about 1 MB at most. Not thread-safe: `observe` under the lock of
-    what calls it. Raises InvalidArgumentError for a capacity or window below 1.
+    None: 64 capacities. Prefixes are watched in steps of 16 tokens, so that of prompts of a few
+    hundred tokens some hits are missed. Memory: about 1 MB at most. Not thread-safe: `observe`
+    under the lock of what calls it. Raises InvalidArgumentError for a capacity or window below 1.
     """
 
     def __init__(self, capacity: int, *, window: int | None = None) -> None:
@@ -63,16 +63,18 @@ class CapacityEstimator:
         self._hits = np.zeros(MOST_FACTOR * _STEPS + 1)  # by how deep they lay in the stack
 
     def observe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self, tokens: Int32Array, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> None:
-        """A request came with this prompt. Cost: O(tokens), some tens of microseconds."""
-        tokens = as_token_ids(token_ids)
+        """A request came with this prompt. Cost: O(n), some tens of microseconds.
+
+        tokens: (n,) int32, n >= 0, ids >= 0. content: spans inside it. Both checked by the caller.
+        """
         if not len(tokens):
             return
         self._requests += 1
         self._fade()
         self._seen += len(tokens)
-        hashes = self._powers.prefixes(_tell_apart(tokens, content), hash_space(namespace))
+        hashes = self._powers.prefixes(_with_content(tokens, content), hash_space(namespace))
         watched = np.flatnonzero(hashes * _MIX ^ hashes >> np.uint64(32) <= self._limit)
         depths = self._use(hashes[watched])
         self._missing += len(hashes) * EVERY - len(watched) * self._tokens_each
@@ -87,7 +89,7 @@ class CapacityEstimator:
         Raises InvalidArgumentError for a factor outside 0 to 4.
         """
         if not 0 <= factor <= MOST_FACTOR:
-            raise InvalidArgumentError(f"factor is {factor!r}; it takes 0 to {MOST_FACTOR}")
+            raise InvalidArgumentError(f"factor must be 0 to {MOST_FACTOR}; got {factor!r}")
         hits = float(self._hits[: round(factor * _STEPS) + 1].sum())
         # What comes often is a hit, and watched or not: what is missing are mostly hits.
         adjusted = hits + self._missing if hits else 0.0
@@ -161,7 +163,7 @@ def _powers(base: int, count: int) -> _U64:
     return np.cumprod(powers, dtype=np.uint64)
 
 
-def _tell_apart(tokens: Int32Array, content: Content) -> Int32Array:
+def _with_content(tokens: Int32Array, content: Content) -> Int32Array:
     """Placeholder tokens that stand for different content become different numbers."""
     if not content:
         return tokens

@@ -6,16 +6,13 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from radixkv.arrays import Int32Array
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import Namespace, NodeInfo, Stored, Trimmed
+from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
@@ -26,6 +23,9 @@ class Cleared:
 
 
 Logged: TypeAlias = Stored | Trimmed | Cleared
+
+
+_CLEARED = (Cleared(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,9 +60,10 @@ class EventLog:
 
     def __init__(self, max_bytes: int = 64 * 2**20) -> None:
         self._max_bytes = max_bytes
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
+        self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, tuple[Logged, ...]] = {}
+        self._kept: dict[int, Changes | tuple[Cleared]] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -70,13 +71,12 @@ class EventLog:
         self.compact_revision = 0
         self.is_complete = True
 
-    def append(self, changes: Iterable[Stored | Trimmed]) -> None:
+    def append(self, changes: Changes) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
-        kept = tuple(changes)
-        if not kept:
+        if not changes:
             return
         with self._lock:
-            self._add(kept)
+            self._add(changes)
         for listener in self._listeners:
             listener()
 
@@ -88,7 +88,7 @@ class EventLog:
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add((Cleared(),))
+            self._add(_CLEARED)
         for listener in self._listeners:
             listener()
 
@@ -118,7 +118,7 @@ class EventLog:
             while revision < self.revision and size < max_bytes:
                 revision += 1
                 events += self._events_of(revision)
-                size += _size(self._kept[revision])
+                size += _size(self._kept.get(revision, NO_CHANGES))
             return Update(self.epoch, revision, tuple(events))
 
     def position(self) -> tuple[int, int]:
@@ -136,6 +136,14 @@ class EventLog:
                 expected_epoch=epoch,
             )
 
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
+
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
         with self._lock:
@@ -147,7 +155,8 @@ class EventLog:
             self._listeners = [other for other in self._listeners if other != listener]
 
     def _events_of(self, revision: int) -> list[Event]:
-        return [Event(revision, change) for change in self._kept[revision]]
+        # A revision whose append a signal handler interrupted has no changes yet.
+        return [Event(revision, change) for change in self._kept.get(revision, ())]
 
     def _before_epoch(self) -> int:
         """The revision before Cleared; a log that lost it serves no one of another epoch."""
@@ -164,7 +173,7 @@ class EventLog:
             revision=self.revision,
         )
 
-    def _add(self, changes: tuple[Logged, ...]) -> None:
+    def _add(self, changes: Changes | tuple[Cleared]) -> None:
         self.revision = revision = self.revision + 1
         self._kept[revision] = changes
         self._bytes += _size(changes)
@@ -174,77 +183,13 @@ class EventLog:
     def _drop_oldest_revision(self) -> None:
         self.compact_revision += 1
         self.is_complete = False
-        self._bytes -= _size(self._kept.pop(self.compact_revision))
+        self._bytes -= _size(self._kept.pop(self.compact_revision, ()))
 
 
-def _size(changes: tuple[Logged, ...]) -> int:
+def _size(changes: Changes | tuple[Cleared]) -> int:
     size = EVENT_BYTES * len(changes)
-    for change in changes:
-        if type(change) is Stored:
-            size += change.codes.nbytes
-    return size
+    return size if changes is _CLEARED else size + changes.num_bytes
 
 
 def _new_epoch() -> int:
     return secrets.randbits(63) | 1  # never 0, which means "any" on the wire
-
-
-@dataclass(slots=True)
-class StoredRun:
-    """Tokens that one insert added below what was there, less what was trimmed since."""
-
-    parent_run: int
-    parent_offset: int
-    codes: Int32Array
-    namespace: Namespace
-
-
-Runs: TypeAlias = dict[int, StoredRun]
-
-
-def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
-    """The runs that are resident after `events`, from `runs` (changed in place) or from empty."""
-    runs = {} if runs is None else runs
-    for event in events:
-        match event.change:
-            case Stored(run, parent_run, parent_offset, codes, namespace):
-                runs[run] = StoredRun(parent_run, parent_offset, codes, namespace)
-            case Trimmed(run, 0):
-                runs.pop(run, None)
-            case Trimmed(run, keep) if run in runs:
-                runs[run].codes = runs[run].codes[:keep]
-            case Cleared():
-                runs.clear()
-    return runs
-
-
-def follow(update: Update, runs: Runs) -> None:
-    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
-
-    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
-    """
-    if update.is_start:
-        runs.clear()
-    for event in update.events:
-        replay((event,), runs)
-        if isinstance(event.change, Stored) and event.change.parent_run in runs:
-            parent = runs[event.change.parent_run]
-            runs[event.change.run].namespace = parent.namespace
-
-
-def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
-    """The resident runs as the tree's nodes show them, parents before children."""
-    runs: Runs = {}
-    parts: dict[int, list[Int32Array]] = {}
-    by_id: dict[int, NodeInfo] = {}
-    for node in nodes:
-        by_id[node.id] = node
-        parts.setdefault(node.run, []).append(node.codes)
-        if node.run_offset == 0:
-            parent = by_id.get(node.parent_id)
-            above = (parent.run, parent.run_offset + len(parent.codes)) if parent else (0, 0)
-            runs[node.run] = StoredRun(*above, node.codes, node.namespace)
-    for number, run in runs.items():
-        if len(parts[number]) > 1:
-            run.codes = np.concatenate(parts[number])
-    return runs

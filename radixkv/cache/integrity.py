@@ -8,10 +8,11 @@ from itertools import accumulate
 import numpy as np
 
 from radixkv.arrays import Int32Array
-from radixkv.cache.events import EventLog, Runs, StoredRun, replay, runs_of
+from radixkv.cache.events import EventLog
 from radixkv.cache.ledger import SlotLedger
 from radixkv.cache.pin import Pin
 from radixkv.cache.request import Request
+from radixkv.cache.runs import Runs, StoredRun, replay, runs_of
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 
@@ -124,7 +125,7 @@ def _locks(paths: list[list[NodeInfo]], nodes: list[NodeInfo]) -> Iterator[str]:
         if node.lock_ref != held[node.id]:
             said, there = node.lock_ref, held[node.id]
             yield (
-                f"I3 locks: node {node.id} says lock_ref {said}, "
+                f"I3 locks: node {node.id} has lock_ref {said}, "
                 f"{there} live requests and pins hold it"
             )
 
@@ -138,9 +139,9 @@ def _shared(request: Request | Pin, path: list[NodeInfo]) -> Iterator[str]:
 
 
 def _private(cache: CacheView) -> Iterator[str]:
-    """The rest of a row is not free, and whoever names the same slot has the same tokens so far."""
+    """The rest of a row is not free; requests that name one slot have the same tokens so far."""
     free, several = cache.ledger.allocator.free_slots(), np.flatnonzero(cache.ledger.sharers)
-    told: dict[int, int] = {}
+    known: dict[int, int] = {}
     for request in cache.live:
         own = request.table[request.shared : request.length]
         for slot in own[np.isin(own, free)][:SHOWN].tolist():
@@ -149,7 +150,7 @@ def _private(cache: CacheView) -> Iterator[str]:
         prefixes = _prefixes(request) if len(both) else []
         for at in (both + request.shared).tolist():
             slot = int(request.table[at])
-            if told.setdefault(slot, prefixes[at]) != prefixes[at]:
+            if known.setdefault(slot, prefixes[at]) != prefixes[at]:
                 yield f"I4 liveness: {request!r} names slot {slot} at {at}, so do other tokens"
 
 

@@ -45,7 +45,10 @@ class SlotLedger:
     deferred: deque[tuple[Fence, Int32Array]]
 
     def __init__(self, allocator: TokenToKVAllocator) -> None:
-        """See the class."""
+        """Only a core has one: see `radixkv.cache.factory.new_ledger`."""
+        raise TypeError(
+            "SlotLedger is a contract; make one with radixkv.cache.factory.new_ledger(...)"
+        )
 
     @property
     def free_size(self) -> int:
@@ -66,7 +69,7 @@ class SlotLedger:
         raise NotImplementedError
 
     def free(self, slots: Int32Array, fence: Fence | None = None) -> None:
-        """Free them behind `fence`, or the latest one: who read them before may still run."""
+        """Free them behind `fence`, or the latest one: what read them before may still run."""
         raise NotImplementedError
 
     # ---- the same on every core ----

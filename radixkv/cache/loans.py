@@ -10,14 +10,16 @@ free ──allocate──> on loan ──store──> the tree
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
 
 from radixkv.arguments import at_least
 from radixkv.arrays import EMPTY, Int32Array
+from radixkv.cache.borrowers import Borrowers
 from radixkv.cache.lookups import Lookups
-from radixkv.cache.pin import Insert, Inserted, Pin, content_of
+from radixkv.cache.pin import Pin
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions, transaction
 from radixkv.cache.weights import Weights
@@ -29,11 +31,9 @@ from radixkv.errors import (
     StaleHandleError,
 )
 from radixkv.pages import round_down, round_up
-from radixkv.tree import DEFAULT, Namespace, TokenIds
+from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.reader import Reader
-
-_NOBODY, _ASIDE = 0, -1
 
 
 class Aside(NamedTuple):
@@ -41,6 +41,34 @@ class Aside(NamedTuple):
 
     slots: Int32Array
     pins: list[Pin]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Tokens whose K/V is in `slots`, below `pin` or, without one, from the first token on.
+
+    content: spans of these tokens; one that begins with the first of them continues a span of equal
+    id that ends with the pin. keep: whether a pin on all of it remains.
+    """
+
+    token_ids: Int32Array
+    slots: Int32Array
+    content: tuple[ContentSpan, ...] = ()
+    pin: Pin | None = None
+    keep: bool = False
+
+
+class Inserted(NamedTuple):
+    """existing_length: tokens that were cached before. cached_length: that are now.
+
+    replacements: the tree's slots for the tokens from the pin's end to existing_length; the
+    borrower's own for these stay on loan. pin: on all that is cached, if it was to be kept.
+    """
+
+    existing_length: int
+    cached_length: int
+    replacements: Int32Array
+    pin: Pin | None
 
 
 @final
@@ -61,9 +89,8 @@ class Loans:
         self.transactions, self._reader = transactions, reader
         self._slots, self._weights, self._lookups = slots, weights, lookups
         self.pins: set[Pin] = set()
-        self.borrower_of = np.zeros(slots.num_slots + slots.page_size, np.int32)
-        self._unused: list[int] = []  # numbers of borrowers that ended
-        self._last = _NOBODY
+        self._borrowers = Borrowers(slots.num_slots + slots.page_size)
+        self.borrower_of = self._borrowers.of
 
     # ---- pins ----
 
@@ -101,17 +128,15 @@ class Loans:
     @property
     def num_pins(self) -> int:
         """Pins on what is cached, those that a reset made void apart."""
-        return sum(pin.handle is not None for pin in self.pins)
+        with self.transactions.lock:
+            return sum(pin.handle is not None for pin in self.pins)
 
     # ---- slots ----
 
     @transaction
     def new_borrower(self) -> int:
         """A number that borrows nothing yet; `set_aside` ends it."""
-        if self._unused:
-            return self._unused.pop()
-        self._last += 1
-        return self._last
+        return self._borrowers.new()
 
     @transaction
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
@@ -124,7 +149,7 @@ class Loans:
         slots = self._slots.take(round_up(at_least(0, n=n), self._slots.page_size))
         if slots is None:
             return None
-        self.borrower_of[slots] = borrower
+        self._borrowers.lend(borrower, slots)
         return slots, totals.evicted_tokens - before
 
     @transaction
@@ -139,22 +164,25 @@ class Loans:
         size = self._slots.page_size
         if len(np.unique(given // size)) * size != len(given):
             raise InvalidSlotsError(f"slots must be whole pages of {size}; got parts of some")
-        self.borrower_of[given] = _NOBODY
+        self._borrowers.end_loan(borrower, given)
         self._slots.ledger.give_back(given, None)
 
     def slots_of(self, borrower: int) -> Int32Array:
-        """What is on loan to `borrower`. Cost: O(num_slots)."""
-        return np.flatnonzero(self.borrower_of == borrower).astype(np.int32)
+        """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
+        with self.transactions.lock:
+            return self._borrowers.slots_of(borrower)
 
     @property
     def aside_size(self) -> int:
-        """Slots set aside. Cost: O(num_slots)."""
-        return int(np.count_nonzero(self.borrower_of == _ASIDE))
+        """Slots set aside."""
+        with self.transactions.lock:
+            return self._borrowers.num_aside
 
     @property
     def num_loaned(self) -> int:
-        """Slots on loan. Cost: O(num_slots)."""
-        return int(np.count_nonzero(self.borrower_of > _NOBODY))
+        """Slots on loan."""
+        with self.transactions.lock:
+            return self._borrowers.num_loaned
 
     @transaction
     def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:
@@ -164,9 +192,7 @@ class Loans:
         """
         slots = EMPTY
         if borrower is not None:
-            slots = self.slots_of(borrower)
-            self.borrower_of[slots] = _ASIDE
-            self._unused.append(borrower)
+            slots = self._borrowers.set_aside(borrower)
         for pin in pins:
             if pin in self.pins and pin.handle is not None:
                 self._drop(pin)
@@ -176,7 +202,7 @@ class Loans:
     @transaction
     def free_aside(self, aside: Aside) -> None:
         """Free what was set aside."""
-        self.borrower_of[aside.slots] = _NOBODY
+        self._borrowers.end_aside(aside.slots)
         self._slots.ledger.give_back(aside.slots, None)
         for pin in aside.pins:
             if pin in self.pins:
@@ -206,11 +232,11 @@ class Loans:
             raise InvalidNamespaceError(
                 f"pins must be of the namespace that is stored, {present}; got one of another"
             )
-        done = [self._store(insert, present) for insert in checked]
+        done = [self._store(borrower, insert, present) for insert in checked]
         self._slots.keep_bound()
         return done
 
-    def _store(self, insert: Insert, namespace: Namespace) -> Inserted:
+    def _store(self, borrower: int, insert: Insert, namespace: Namespace) -> Inserted:
         """The key is [0, pinned) of the pin and what comes below it.
 
         key     [ pin's | already there | new         | part of a page ]
@@ -222,11 +248,11 @@ class Loans:
         tokens = np.concatenate([pin.token_ids if pin else EMPTY, insert.token_ids])
         slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
         length = round_down(len(tokens), self._slots.page_size)
-        content = cut_content(content_of(pin, insert), length)
+        content = cut_content(_content_of(pin, insert), length)
         result = tree.insert(tokens[:length], slots[:length], namespace, content=content)
         existing = result.prefix_length
         new = slots[existing:length]
-        self.borrower_of[new] = _NOBODY
+        self._borrowers.end_loan(borrower, new)
         self._slots.totals.published_tokens += len(new)
         replacements = result.slots[pinned:existing].copy()
         slots[pinned:existing] = replacements
@@ -290,3 +316,16 @@ def _are_pages(pages: Int32Array) -> bool:
     size = pages.shape[1]
     first = pages[:, :1]
     return bool((first % size == 0).all() and (pages == first + np.arange(size)).all())
+
+
+def _content_of(pin: Pin | None, insert: Insert) -> tuple[ContentSpan, ...]:
+    """The spans of the pin's tokens and those below it."""
+    if pin is None:
+        return insert.content
+    end = len(pin.token_ids)
+    spans = [ContentSpan(end + start, length, id) for start, length, id in insert.content]
+    last = pin.content[-1] if pin.content else None
+    if last and spans and last.start + last.length == spans[0].start and last.id == spans[0].id:
+        joined = ContentSpan(last.start, last.length + spans[0].length, last.id)
+        return (*pin.content[:-1], joined, *spans[1:])
+    return (*pin.content, *spans)

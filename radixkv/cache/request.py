@@ -1,7 +1,6 @@
 """One request as the cache sees it."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -11,20 +10,7 @@ from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
 
-State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
-
-
-@dataclass(slots=True)
-class RequestNumbers:
-    """Tokens.
-
-    cached <= prompt always: what a resumed request finds of its own counts as resumed.
-    """
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    resumed_tokens: int = 0
-    published_tokens: int = 0
+RequestState: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
 
 
 class Request:
@@ -38,7 +24,15 @@ class Request:
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
     row, table: the row of `pool` that it holds, reserved and unused positions included.
     generation: of the tree and the weights that its K/V belongs to.
+    prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
+    resumed_tokens. published_tokens: that it added to the tree.
     """
+
+    __slots__ = (
+        "_rewritten", "_tokens", "cached_len", "cached_tokens", "capacity", "content", "generation",
+        "handle", "id", "length", "namespace", "pool", "priority", "prompt_tokens",
+        "published_tokens", "resumed_tokens", "row", "shared", "state", "store", "table",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,11 +42,11 @@ class Request:
         content: tuple[ContentSpan, ...],
         store: bool,
         priority: int,
-        numbers: RequestNumbers,
     ) -> None:
         self.id, self.pool, self.namespace = id, pool, namespace
         self.content, self.store, self.priority = content, store, priority
-        self.numbers = numbers
+        self.prompt_tokens = self.cached_tokens = 0
+        self.resumed_tokens = self.published_tokens = 0
         self._rewritten = 0  # how often slots gave way to others, but for those that it shares
 
     @property
@@ -91,7 +85,7 @@ class Request:
         generation: int,
     ) -> None:
         """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
-        self.state: State = "running"
+        self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
         self._tokens, self.length, self.cached_len = tokens, length, cached_len
         self.shared, self.handle, self.generation = shared, handle, generation

@@ -7,11 +7,13 @@ It is for the public verbs of `PrefixCache` and `Loans`. Their parts trust that 
 A verb does not call another verb: each would be a revision of its own.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
+from weakref import WeakSet
 
 from radixkv.cache.events import EventLog
 from radixkv.errors import InvalidArgumentError
@@ -32,6 +34,7 @@ class Transactions:
         self.lock = threading.RLock()
         self.is_copying = False
         tree.track_changes()
+        _living.add(self)
 
     @contextmanager
     def copying(self) -> Iterator[None]:
@@ -43,6 +46,28 @@ class Transactions:
             self.is_copying = False
 
 
+_living: "WeakSet[Transactions]" = WeakSet()
+_held: list[Transactions] = []
+
+
+def _hold_all() -> None:
+    """A process forks: no cache may be in the middle of a call, nor locked in the child."""
+    for each in list(_living):
+        each.lock.acquire()
+        each.events.hold()
+        _held.append(each)
+
+
+def _release_all() -> None:
+    while _held:
+        each = _held.pop()
+        each.events.release()
+        each.lock.release()
+
+
+os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
+
+
 def transaction(method: Callable[P, R]) -> Callable[P, R]:
     """Run a method under the lock and log what it changed in the tree, even where it raises.
 
@@ -51,9 +76,12 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
 
     @wraps(method)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        # `self` is not a parameter: to pass it on beside *args would copy them.
+        # Each request pays for this three times: acquire() is half a `with`, and a parameter `self`
+        # would copy the others.
         own: Transactions = args[0].transactions  # type: ignore[attr-defined]
-        with own.lock:
+        lock = own.lock
+        lock.acquire()
+        try:
             if own.is_copying:
                 raise InvalidArgumentError("kv.copy must not call the cache; got a call")
             try:
@@ -61,5 +89,7 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
             finally:
                 if changes := own.take_changes():
                     own.events.append(changes)
+        finally:
+            lock.release()
 
     return locked

@@ -10,7 +10,7 @@ import typer
 from radixkv.cli.event_options import EventFlags
 from radixkv.cli.options import with_options
 from radixkv.cli.prompts import Inbox, feed, open_prompts
-from radixkv.cli.server_options import ServerFlags, say_where, signalled
+from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
 from radixkv.cli.show import Json, model_packages
 from radixkv.errors import InvalidArgumentError
 
@@ -70,6 +70,7 @@ def serve(
     Answers go to standard output, everything else to standard error.
 
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
+    SIGHUP has the tokens file read again.
     """
     from radixkv.cache import PrefixCache
     from radixkv.rpc.limits import DEFAULT_ADDRESS
@@ -89,7 +90,7 @@ def serve(
     )
     server = CacheServer(
         cache,
-        flags.listen or DEFAULT_ADDRESS,
+        DEFAULT_ADDRESS if flags.listen is None else flags.listen,
         alone=model is None,
         tenants=_read_tenants(tenants),
         **flags.options(),
@@ -118,7 +119,7 @@ def _check_alone(given: dict[str, Any]) -> None:
 
 
 def _serve_alone(server: "CacheServer", slots: int, grace_s: float) -> None:
-    with signalled() as wait, server:
+    with signalled() as wait, reloading(server), server:
         say_where(server, f"{slots:,} slots for engines elsewhere")
         wait()
         server.stop(grace_s)
@@ -134,7 +135,7 @@ def _run(
     grace_s: float,
 ) -> None:
     inbox: Inbox = SimpleQueue()
-    with loop.until_signals(inbox), server:
+    with loop.until_signals(inbox), reloading(server), server:
         say_where(server, what)
         feed(inbox, lines)
         is_stopped = loop.run(inbox, once=once)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from radixkv.cli.show import LONGEST_PAUSE_S
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -52,9 +53,9 @@ class ServerFlags:
             r"\[\[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
         ),
     ] = None
-    metrics: Annotated[str | None, typer.Option(help="host:port of the Prometheus endpoint.")] = (
-        None
-    )
+    metrics: Annotated[
+        str | None, typer.Option(help="host:port of /metrics for Prometheus, /healthz and /readyz.")
+    ] = None
     tracing: Annotated[
         bool, typer.Option("--tracing", help="Make OpenTelemetry spans of calls.")
     ] = False
@@ -62,10 +63,18 @@ class ServerFlags:
         bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")
     ] = False
     drain_delay: Annotated[
-        float, typer.Option(min=0, help="Seconds at SIGTERM for balancers to stop sending calls.")
+        float,
+        typer.Option(
+            min=0,
+            max=LONGEST_PAUSE_S,
+            help="Seconds at SIGTERM for balancers to look elsewhere.",
+        ),
     ] = 0.0
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds at SIGTERM for running calls to end.")
+        float,
+        typer.Option(
+            min=0, max=LONGEST_PAUSE_S, help="Seconds at SIGTERM for running calls to end."
+        ),
     ] = 10.0
 
     def options(self) -> "ServerOptions":
@@ -115,6 +124,16 @@ def at_signal(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in zip(_SIGNALS, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def reloading(server: "Server") -> Iterator[None]:
+    """SIGHUP has the server read its tokens file again, at its next call, instead of ending it."""
+    before = signal.signal(signal.SIGHUP, lambda *_: server.reload())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

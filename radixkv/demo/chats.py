@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 
 @dataclass(slots=True)

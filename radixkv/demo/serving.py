@@ -3,9 +3,9 @@
 from dataclasses import dataclass
 from typing import Any
 
+from radixkv.arrays import Int32Array
 from radixkv.integrations.transformers import Generation, Generator
 from radixkv.service import Client
-from radixkv.tree.tokens import Int32Array
 
 MAX_NEW_TOKENS = 24
 

@@ -5,7 +5,14 @@ from numpy.typing import NDArray
 
 Int32Array = NDArray[np.int32]
 
-def plan_tree(
-    rows: Sequence[Int32Array], options: Int32Array
-) -> tuple[Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array]:
-    """Wide items, narrow items, q_indices, starts, runs and growing items of `TreePlan`."""
+class Planner:
+    """A shape is its `options`."""
+
+    def __init__(self, rows: Sequence[Int32Array], query_lens: Sequence[int]) -> None: ...
+    def survey(self, shapes: Sequence[Int32Array]) -> NDArray[np.int64]:
+        """See `radixkv.attention.shared_prefix.plan.Planner`."""
+
+    def cut(
+        self, shape: Int32Array
+    ) -> tuple[Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array]:
+        """Wide items, narrow items, q_indices, starts, runs and growing items of `TreePlan`."""

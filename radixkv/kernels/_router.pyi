@@ -1,6 +1,7 @@
+from radixkv.arrays import Int32Array
 from radixkv.router.holdings import RunInfo
 from radixkv.router.pick_input import IntArray, PickInput, RoutingChoice
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.reader import TokenIds
 
 HAS_ASSERTIONS: bool
 

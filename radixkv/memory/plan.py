@@ -7,20 +7,24 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
+from radixkv.arguments import at_least
+from radixkv.arrays import INT32_MAX, Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.model import Layer, ModelShape
 from radixkv.pages import round_up
-
-INT32_MAX = 2**31 - 1
 
 # The dtypes of the KV pools.
 DTYPE_BYTES = {"float32": 4, "float16": 2, "bfloat16": 2, "fp8_e4m3": 1}
+_DTYPE_NAMES = {"fp8": "fp8_e4m3", "float8_e4m3fn": "fp8_e4m3", "bf16": "bfloat16",
+                "fp16": "float16", "half": "float16", "fp32": "float32", "float": "float32",
+                "auto": "bfloat16"}  # fmt: skip
+_B = ("", "b")  # as in 55G, 55GB, 55Gi and 55GiB
 _UNITS: dict[str, int] = {
     "": 1,
     "b": 1,
-    **{f"{letter}b": 1000**power for power, letter in enumerate("kmgt", start=1)},
-    **{f"{letter}ib": 1024**power for power, letter in enumerate("kmgt", start=1)},
+    **{f"{letter}{b}": 1000**power for power, letter in enumerate("kmgt", start=1) for b in _B},
+    **{f"{letter}i{b}": 1024**power for power, letter in enumerate("kmgt", start=1) for b in _B},
 }
 COMPARED_PAGE_SIZES = (1, 16, 64, 256)
 
@@ -46,7 +50,12 @@ class LengthMix:
 
 @dataclass(frozen=True, slots=True)
 class CapacityPlan:
-    """What a memory budget holds. Sizes are tokens unless the name says bytes."""
+    """What a memory budget holds. Sizes are tokens unless the name says bytes.
+
+    bytes_per_token: on each of `ranks`. window_bytes: the part of it that no query needs once
+    `window` tokens have passed; a cache of prefixes keeps it all the same. state_layers: layers
+    that keep a state for each request beside, which is not in these bytes.
+    """
 
     bytes_per_token: int
     memory_bytes: int
@@ -57,6 +66,11 @@ class CapacityPlan:
     requests_paged: int
     requests_reserved: int
     lengths: LengthMix | None
+    dtype: str
+    ranks: int = 1
+    window: int | None = None
+    window_bytes: int = 0
+    state_layers: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """The plan as plain values, as `json.dumps` takes them."""
@@ -65,18 +79,22 @@ class CapacityPlan:
 
 def plan_capacity(
     *,
-    layers: int,
-    kv_heads: int,
-    head_dim: int,
-    dtype: str,
+    layers: int | None = None,
+    kv_heads: int | None = None,
+    head_dim: int | None = None,
+    model: ModelShape | None = None,
+    dtype: str | None = None,
     memory: int | str,
     context: int,
     reserve: int | None = None,
     page_size: int = 1,
+    ranks: int = 1,
     lengths: Sequence[int] = (),
 ) -> CapacityPlan:
     """How many requests of `context` tokens fit in `memory`: paged, and each reserved `reserve`.
 
+    model: instead of layers, kv_heads and head_dim, and for dtype where it is None. ranks: over
+    how many GPUs K/V heads are divided; memory is that of one.
     Paged, one page of the memory is padding, as in the pools. `reserve` is the longest context, by
     default `context`. With `lengths`: what page sizes 1, 16, 64, 256 and `page_size` waste on them.
     memory: bytes, or text such as "55GiB".
@@ -88,7 +106,9 @@ def plan_capacity(
     """
     reserve = context if reserve is None else reserve
     _check_sizes(context, reserve, page_size)
-    token_bytes = bytes_per_token(layers, kv_heads, head_dim, dtype)
+    model = model or _plain_model(layers, kv_heads, head_dim)
+    dtype = dtype_named(dtype or model.dtype)
+    token_bytes = model.kv_values(ranks) * DTYPE_BYTES[dtype]
     memory_bytes = parse_memory(memory)
     num_slots = slots_that_fit(memory_bytes, token_bytes, page_size)
     compared = sorted({*COMPARED_PAGE_SIZES, page_size})
@@ -102,7 +122,34 @@ def plan_capacity(
         requests_paged=num_slots // round_up(context, page_size),
         requests_reserved=memory_bytes // (reserve * token_bytes),
         lengths=length_mix(lengths, reserve, compared) if len(lengths) else None,
+        dtype=dtype,
+        ranks=ranks,
+        window=model.window,
+        window_bytes=model.window_values(ranks) * DTYPE_BYTES[dtype],
+        state_layers=model.count("state"),
     )
+
+
+def _plain_model(layers: int | None, kv_heads: int | None, head_dim: int | None) -> ModelShape:
+    sizes = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
+    for name, value in sizes.items():
+        if value is None:
+            raise InvalidArgumentError(f"{name} is missing; give it, or a model", argument=name)
+        _check_positive(**{name: value})
+    assert layers is not None
+    assert kv_heads is not None
+    assert head_dim is not None
+    return ModelShape("", (Layer("full", kv_heads, 2 * head_dim),) * layers)
+
+
+def dtype_named(name: str) -> str:
+    """A key of `DTYPE_BYTES`, also under its other names. Raises InvalidArgumentError."""
+    found = _DTYPE_NAMES.get(name, name)
+    if found not in DTYPE_BYTES:
+        raise InvalidArgumentError(
+            f"dtype must be one of {', '.join(DTYPE_BYTES)}; got {name!r}", dtype=name
+        )
+    return found
 
 
 def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: str) -> int:
@@ -111,12 +158,8 @@ def bytes_per_token(layers: int, kv_heads: int, head_dim: int, dtype: str) -> in
     >>> bytes_per_token(layers=28, kv_heads=4, head_dim=128, dtype="bfloat16")
     57344
     """
-    _check_positive(layers=layers, kv_heads=kv_heads, head_dim=head_dim)
-    if dtype not in DTYPE_BYTES:
-        raise InvalidArgumentError(
-            f"dtype must be one of {', '.join(DTYPE_BYTES)}; got {dtype!r}", dtype=dtype
-        )
-    return 2 * layers * kv_heads * head_dim * DTYPE_BYTES[dtype]
+    values = _plain_model(layers, kv_heads, head_dim).kv_values()
+    return values * DTYPE_BYTES[dtype_named(dtype)]
 
 
 def parse_memory(memory: int | str) -> int:
@@ -185,15 +228,24 @@ def _page_use(lengths: Sequence[int], tokens: int, page_size: int) -> PageUse:
 
 
 def read_lengths(path: str | Path) -> list[int]:
-    """Request lengths in a text file: whole numbers apart by white space or commas."""
+    """Request lengths in a text file: ints apart by white space, commas or semicolons.
+
+    Raises InvalidArgumentError, which names the line.
+    """
     try:
-        words = Path(path).read_text(encoding="utf-8").replace(",", " ").split()
-        lengths = [int(word) for word in words]
+        text = Path(path).read_text(encoding="utf-8-sig")
     except (OSError, ValueError) as error:
-        raise InvalidArgumentError(
-            f"{path} must hold whole numbers, one a line; got {error}",
-            path=str(path),
-        ) from error
+        raise InvalidArgumentError(f"{path} cannot be read: {error}", path=str(path)) from error
+    lengths = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        for word in re.split(r"[\s,;]+", line.strip()):
+            if word and not word.isdecimal():
+                raise InvalidArgumentError(
+                    f"{path}, line {number}: a length must be an int, as 812; got {word[:40]!r}",
+                    path=str(path),
+                    line=number,
+                )
+            lengths += [int(word)] if word else []
     if not lengths:
         raise InvalidArgumentError(
             f"{path} must hold at least one length; got none", path=str(path)
@@ -201,9 +253,7 @@ def read_lengths(path: str | Path) -> list[int]:
     return lengths
 
 
-def slots_of_positions(
-    pages: Sequence[int], page_size: int, num_positions: int
-) -> NDArray[np.int32]:
+def slots_of_positions(pages: Sequence[int], page_size: int, num_positions: int) -> Int32Array:
     """The slot of each position of a request whose page table is `pages`: (num_positions,) int32.
 
     >>> slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14).tolist()
@@ -236,7 +286,4 @@ def _check_sizes(context: int, reserve: int, page_size: int) -> None:
 
 def _check_positive(**values: int) -> None:
     for name, value in values.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InvalidArgumentError(
-                f"{name} must be an int of at least 1; got {value!r}", **{name: value}
-            )
+        at_least(1, **{name: value})

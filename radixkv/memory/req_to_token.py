@@ -23,9 +23,18 @@ class ReqToTokenPool:
     def __init__(self, max_requests: int, max_context_len: int) -> None:
         self.max_requests = at_least(1, max_requests=max_requests)
         self.max_context_len = at_least(1, max_context_len=max_context_len)
-        self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
-        self._free = list(range(self.max_requests - 1, -1, -1))
-        self._is_held = bytearray(self.max_requests)
+        try:
+            self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
+            self._free = list(range(self.max_requests - 1, -1, -1))
+            self._is_held = bytearray(self.max_requests)
+        except (MemoryError, ValueError, OverflowError):
+            gib = 4 * self.max_requests * self.max_context_len / 2**30
+            raise InvalidArgumentError(
+                f"max_requests rows of max_context_len must fit in memory; got {max_requests:,} of "
+                f"{max_context_len:,}, {gib:,.0f} GiB",
+                max_requests=max_requests,
+                max_context_len=max_context_len,
+            ) from None
 
     @property
     def free_size(self) -> int:
@@ -42,13 +51,16 @@ class ReqToTokenPool:
 
     def free(self, row: int) -> None:
         """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
-        is_int = type(row) is int or isinstance(row, np.integer)
-        if not is_int or not 0 <= row < self.max_requests or not self._is_held[row]:
+        try:
+            is_held = row >= 0 and self._is_held[row]
+        except (IndexError, TypeError):
+            is_held = False
+        if not is_held:
             raise InvalidArgumentError(
                 f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
-        self._free.append(row)
+        self._free.append(int(row))
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.

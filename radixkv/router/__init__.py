@@ -10,7 +10,6 @@ from radixkv.router.pick_input import PickInput, RoutingChoice
 from radixkv.router.policies import POLICIES, new_policy
 from radixkv.router.policies.cache_aware import CacheAware
 from radixkv.router.policies.consistent_hashing import ConsistentHashing
-from radixkv.router.policies.lmetric import LMetric
 from radixkv.router.policies.load_only import LeastLoad, RoundRobin
 from radixkv.router.policies.policy import RoutingPolicy
 from radixkv.router.router import Pick, Router, WorkerStatus
@@ -19,7 +18,6 @@ __all__ = [
     "POLICIES",
     "CacheAware",
     "ConsistentHashing",
-    "LMetric",
     "LeastLoad",
     "Pick",
     "PickInput",

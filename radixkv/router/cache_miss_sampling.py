@@ -4,9 +4,9 @@ from typing import Any
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.router.index import PrefixIndex
 from radixkv.tree import Namespace, as_token_ids
-from radixkv.tree.tokens import Int32Array
 
 # One of so many picks is looked at again when it ends.
 SAMPLE_EVERY = 16

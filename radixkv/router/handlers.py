@@ -25,8 +25,12 @@ class RouterHandlers:
         _check_finished(len(request.finished_pick_ids))
         prompts, keys = codec.read_sequences(request, call.data), _keys(request)
         loads, load_weight = _loads(request), request.cost or 1.0
+        if loads is not None or request.cost:
+            call.caller.check_unbound("say how loaded workers are, which moves the picks of others")
+        caller = call.caller.name
         for pick_id in request.finished_pick_ids:
-            self._router.finish_by_id(pick_id)
+            self._router.finish_by_id(pick_id, caller)
+        call.caller.quota.check("picks", self._num_open(call) + len(prompts))
         picks = []
         for (token_ids, content), key in zip(prompts, keys, strict=True):
             pick = self._router.pick(
@@ -36,11 +40,16 @@ class RouterHandlers:
                 key=key,
                 loads=loads,
                 load_weight=load_weight,
+                owner=caller,
             )
             picks.append(_write_pick(pick))
             if loads is not None:
                 loads[pick.worker] = min(loads[pick.worker] + load_weight, LARGEST_LOAD)
         return router_pb2.PickResponse(picks=picks)
+
+    def _num_open(self, call: Call) -> int:
+        """0 for callers without a limit, whose picks need not be counted."""
+        return 0 if call.caller.quota.picks is None else self._router.num_open(call.caller.name)
 
     def lookup(self, request: router_pb2.LookupRequest, call: Call) -> router_pb2.LookupResponse:
         """How much of one prompt each worker holds, longest first."""

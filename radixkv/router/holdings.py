@@ -15,12 +15,13 @@ Two cores do the same: `native_holdings.py` (C++, `kernels/router/`) and `python
 
 from typing import NamedTuple, Protocol
 
+from radixkv.arrays import Int32Array
 from radixkv.router.pick_input import IntArray
-from radixkv.tree.tokens import Int32Array, TokenIds
+from radixkv.tree.reader import TokenIds
 
 
 class RunInfo(NamedTuple):
-    """A run that a holder holds, see `radixkv.cache.events.StoredRun`.
+    """A run that a holder holds, see `radixkv.cache.runs.StoredRun`.
 
     parent_run 0: it starts at `root`.
     """

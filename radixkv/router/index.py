@@ -8,7 +8,9 @@ from typing import NamedTuple
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.cache.events import Runs, StoredRun, Update
+from radixkv.arrays import Int32Array
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
@@ -16,7 +18,7 @@ from radixkv.router.spaces import Spaces
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.namespace import check_namespace
-from radixkv.tree.tokens import Int32Array, as_token_ids
+from radixkv.tree.tokens import as_token_ids
 
 
 class WorkerView(NamedTuple):
@@ -63,7 +65,8 @@ class PrefixIndex:
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
         self._page_size_of: dict[str, int] = {}
-        self._lock = threading.Lock()
+        # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
+        self._lock = threading.RLock()
         self.version = 0
         self._arrange()
 
@@ -220,7 +223,7 @@ class PrefixIndex:
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.cache.events.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks."""
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]

@@ -1,5 +1,6 @@
 """How busy each worker is: the picks for it that have not ended, and its recent load."""
 
+from collections import Counter
 from collections.abc import Mapping
 from math import inf
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
@@ -11,17 +12,21 @@ from radixkv.router.pick_input import FloatArray, IntArray
 
 # Recent load fades in so many steps each half-life, so that most picks need not touch it.
 _STEPS = 64
+# Picks that have not ended; beyond it the oldest count as finished.
+MAX_OPEN_PICKS = 1 << 20
 # Beyond it sums of loads would lose the small ones, and in the end stay infinite.
 LARGEST_LOAD = 1e12
 
 
 class Numbered(Protocol):
-    """A pick: its number, the worker that it is for, and the tokens that it leaves to compute."""
+    """A pick: its number, its worker, its caller, and the tokens that it leaves to compute."""
 
     @property
     def id(self) -> int: ...
     @property
     def worker(self) -> str: ...
+    @property
+    def owner(self) -> str: ...
     @property
     def to_compute(self) -> int: ...
 
@@ -55,6 +60,7 @@ class WorkerLoads(Generic[P]):
         self._window_s, self._step_s = window_s, half_life_s / _STEPS
         # By number, in the order in which they end.
         self._open: dict[int, OpenPick[P]] = {}
+        self.num_open_of: Counter[str] = Counter()  # by owner
         self._place: dict[str, int] = {}
         self._num_picks, self._step = 0, int(now / self._step_s)
         self.loads: FloatArray = np.zeros(0)
@@ -76,6 +82,7 @@ class WorkerLoads(Generic[P]):
         self._last_picked: memoryview[Any] = self.last_picked.data
         self._place = {worker: at for at, worker in enumerate(workers)}
         self._open = {id: one for id, one in self._open.items() if one.pick.worker in self._place}
+        self.num_open_of = Counter(one.pick.owner for one in self._open.values())
 
     def advance(self, now: float) -> None:
         """Fade recent loads, and end the picks that are overdue."""
@@ -101,6 +108,9 @@ class WorkerLoads(Generic[P]):
         self._recent_loads[at] += pick.to_compute
         self._last_picked[at] = self._num_picks
         self._open[pick.id] = OpenPick(pick, load_weight, ends_at, self._step)
+        self.num_open_of[pick.owner] += 1
+        if len(self._open) > MAX_OPEN_PICKS:
+            self.remove(next(iter(self._open.values())).pick)
         if ends_at < self.due_at:
             self.due_at = ends_at
 
@@ -109,6 +119,7 @@ class WorkerLoads(Generic[P]):
         one = self._open.pop(pick.id, None)
         if one is None:
             return False
+        self.num_open_of[pick.owner] -= 1
         at, faded = self._place[pick.worker], 0.5 ** ((self._step - one.step) / _STEPS)
         self._loads[at] = _rest(self._loads[at] - one.load_weight)
         self._recent_loads[at] = _rest(self._recent_loads[at] - pick.to_compute * faded)

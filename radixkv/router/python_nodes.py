@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from radixkv.tree.tokens import INT32_MAX, Int32Array
+from radixkv.arrays import INT32_MAX, Int32Array
 
 
 class HeldNode:

@@ -1,5 +1,6 @@
 """Router: an index of what each worker holds, a policy over it, and the load of each worker."""
 
+import secrets
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -8,6 +9,7 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
 from radixkv.errors import InvalidTokensError, NoWorkersError
 from radixkv.router.cache_miss_sampling import (
@@ -26,7 +28,6 @@ from radixkv.router.probing import Prober
 from radixkv.router.staleness import StalenessWeights
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 
 
 class Pick(NamedTuple):
@@ -34,7 +35,7 @@ class Pick(NamedTuple):
 
     matched_length: tokens that the worker holds. best_length: the longest match of any that could
     be picked. reason: for a person. to_compute: tokens that the worker does not hold.
-    beginning: of the prompt, where the router looks again.
+    beginning: of the prompt, where the router looks again. owner: who picked, see `Router.pick`.
     """
 
     worker: str
@@ -45,6 +46,7 @@ class Pick(NamedTuple):
     to_compute: int
     namespace: Namespace
     beginning: Int32Array | None
+    owner: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +114,7 @@ class Router:
         self._staleness = StalenessWeights(self.index, silent_after_s, gone_after_s)
         self._feeders: dict[str, Feeder] = {}
         self._addresses: dict[str, str] = {}
-        self._ids = count(1)
+        self._picks = count()
         self.lock = threading.RLock()
         self.cache_misses = CacheMissSampler(self.index)
         self._prober = Prober(self.index, probe_every_s)
@@ -211,6 +213,7 @@ class Router:
         key: str | bytes | None = None,
         loads: Mapping[str, float] | None = None,
         load_weight: float = 1.0,
+        owner: str = "",
     ) -> Pick:
         """The worker that a prompt goes to; it counts as its load until `finish`.
 
@@ -218,6 +221,7 @@ class Router:
         prompt's first 64 tokens.
         loads: present loads of the workers that may be picked, in one unit, instead of those
         counted here. load_weight: what this prompt adds to the load counted here.
+        owner: whose pick it is; `finish_by_id` of another does not end it.
         Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
         """
         if load_weight != 1.0:
@@ -240,11 +244,10 @@ class Router:
                 raise NoWorkersError("there is no worker to pick", workers=len(names))
             at, reason = self.policy.choose(asked)
             matched, longest = lengths.item(at), lengths.item(lengths.argmax())
-            number = next(self._ids)
-            is_sample = number % SAMPLE_EVERY == 1 and not content
+            is_sample = next(self._picks) % SAMPLE_EVERY == 0 and not content
             beginning = beginning_of(token_ids) if is_sample else None
-            pick = Pick(asked.workers[at], matched, longest, reason, number, size - matched,
-                        namespace, beginning)  # fmt: skip
+            pick = Pick(asked.workers[at], matched, longest, reason, secrets.randbits(62) + 1,
+                        size - matched, namespace, beginning, owner)  # fmt: skip
             own.add(pick, load_weight, now)
             return pick
 
@@ -271,12 +274,18 @@ class Router:
             if self._loads.remove(pick):
                 self.cache_misses.check(pick.worker, pick.namespace, pick.beginning)
 
-    def finish_by_id(self, pick_id: int) -> None:
-        """`finish`, where only `Pick.id` is known."""
+    def finish_by_id(self, pick_id: int, owner: str = "") -> None:
+        """`finish`, where only `Pick.id` is known; nothing for a pick of another owner."""
         with self.lock:
             pick = self._loads.open_pick(pick_id)
-            if pick is not None:
+            if pick is not None and pick.owner == owner:
                 self.finish(pick)
+
+    def num_open(self, owner: str) -> int:
+        """Picks of `owner` that have not ended."""
+        with self.lock:
+            self._loads.advance(self._clock())
+            return self._loads.num_open_of[owner]
 
 
 def _size(token_ids: Any) -> int:

@@ -1,5 +1,6 @@
 """Where a server listens: loopback and unix sockets are safe, anything else must be allowed."""
 
+import errno
 import os
 import socket
 from ipaddress import ip_address
@@ -65,7 +66,9 @@ def _listen_unix(server: Any, address: str, credentials: Any) -> str:
 
 def _is_answered(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
+        # A server whose queue of connections is full would let this wait for ever.
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
 def _bind(server: Any, address: str, credentials: Any) -> int:

@@ -5,7 +5,8 @@ name = "engine-1"       # in logs; what it holds is its own
 role = "data"           # data | watch | admin
 token = "..."           # or a list of them, while clients change from one to the next
 salt = "tenant-a"       # data only, optional: sees this tenant's prefixes alone
-leases = 10             # optional limits, see `Quota`: slots leases pins streams calls calls_per_s
+leases = 10             # optional limits, see `Quota`: slots leases pins
+                        # streams calls picks calls_per_s
 """
 
 import hashlib

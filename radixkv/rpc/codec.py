@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from google.protobuf.duration_pb2 import Duration
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError, InvalidTokensError
 from radixkv.rpc.limits import MAX_BATCH_SEQUENCES
 from radixkv.tree import ContentSpan, Namespace, TokenIds, as_token_ids, tokens
 from radixkv.tree.content import Content, check_content, cut_content
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import types_pb2
 
 

@@ -12,7 +12,12 @@ from typing import Any, TypeVar
 import grpc
 from grpc_status import rpc_status
 
-from radixkv.errors import DeadlineExceededError, DrainingError, MessageTooLargeError
+from radixkv.errors import (
+    DeadlineExceededError,
+    DrainingError,
+    MessageTooLargeError,
+    WatcherTooSlowError,
+)
 from radixkv.rpc import limits
 from radixkv.rpc.auth import TokenFile
 from radixkv.rpc.call import Call
@@ -105,7 +110,7 @@ class Dispatcher:
                 aclosing(handler(call.read(data), call)) as messages,
             ):
                 async for message in messages:
-                    await grpc_context.write(message)
+                    await _write(grpc_context, message)
 
         return grpc.unary_stream_rpc_method_handler(serve)
 
@@ -129,8 +134,9 @@ class Dispatcher:
                     self._counts.spend(call.caller.name, call.caller.quota)
                     if len(data) > limits.LONGEST_STREAMED_REQUEST:
                         raise _too_long(len(data))
-                    on_arrival(call.read(data), call)
-                    respond = partial(_respond, handler, data, call)
+                    request = call.read(data)
+                    on_arrival(request, call)
+                    respond = partial(_encoded, handler, request, call)
                     await grpc_context.write(await self.in_writer(respond))
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -174,8 +180,23 @@ class Dispatcher:
 
 
 def _respond(handler: Handler, data: bytes, call: Call) -> bytes:
-    response: bytes = handler(call.read(data), call).SerializeToString()
+    return _encoded(handler, call.read(data), call)
+
+
+def _encoded(handler: Handler, request: Any, call: Call) -> bytes:
+    response: bytes = handler(request, call).SerializeToString()
     return response
+
+
+async def _write(grpc_context: Any, message: bytes) -> None:
+    """Send a message of a stream. A client that does not read it would keep what is being sent."""
+    try:
+        async with asyncio.timeout(limits.LONGEST_STALL_S):
+            await grpc_context.write(message)
+    except TimeoutError:
+        raise WatcherTooSlowError(
+            f"a message must be read within {limits.LONGEST_STALL_S:g} s; this client reads none"
+        ) from None
 
 
 def _too_long(size: int) -> MessageTooLargeError:

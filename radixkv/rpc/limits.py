@@ -38,6 +38,8 @@ LONGEST_HOLDER_BYTES = 128
 # A lease is no longer used so near its end by the holder's own clock, and its slots are used by no
 # one for so long after its end. What begins before the one is done before the other.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0
+# How long a client of a stream may leave a message unread.
+LONGEST_STALL_S = 60.0
 # How often a quiet watcher that asked for it gets a message that nothing changed.
 PROGRESS_S = 10.0
 

@@ -75,7 +75,6 @@ INSERT_PREFIX = Rpc(
     "InsertPrefix",
     prefix_cache_pb2.InsertPrefixRequest,
     prefix_cache_pb2.InsertPrefixResponse,
-    is_bounded=True,
 )
 RELEASE_PINS = Rpc(
     PREFIX_CACHE_SERVICE,

@@ -1,9 +1,13 @@
 """Prometheus metrics, on a port of their own: of calls, and of the server's own state."""
 
 from collections.abc import Callable, Iterable, Mapping
+from socket import AF_INET, AF_INET6
+from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from radixkv.errors import ListenError
@@ -51,16 +55,24 @@ class Metrics:
         """Also report what these return at each scrape."""
         self.registry.register(_Sources(gauges, counters))
 
-    def serve(self, address: str) -> Callable[[], None]:
-        """Answer on host:port; returns what ends it. Raises ListenError."""
+    def serve(self, address: str, is_ready: Callable[[], bool]) -> Callable[[], None]:
+        """Serve /metrics, /healthz and /readyz on host:port; returns what ends it.
+
+        is_ready: whether calls should be sent here. Raises ListenError.
+        """
         host, _, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or int(port) > 65_535:
             raise ListenError(f"cannot serve metrics on {address}: it must be host:port")
         try:
-            server, thread = start_http_server(int(port), host, self.registry)
+            family = AF_INET6 if ":" in host else AF_INET
+            server = _server_of(family)((host, int(port)), _QuietHandler)
         except OSError as error:
             raise ListenError(f"cannot serve metrics on {address}: {error.strerror}") from error
-        self.address = f"{host}:{server.server_port}"
+        server.set_app(_pages(make_wsgi_app(self.registry), is_ready))
+        thread = Thread(target=server.serve_forever, name="radixkv-metrics", daemon=True)
+        thread.start()
+        self.address = f"{address.rpartition(':')[0]}:{server.server_port}"
 
         def end() -> None:
             server.shutdown()
@@ -68,6 +80,43 @@ class Metrics:
             thread.join()
 
         return end
+
+
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 10  # of a client that sends nothing
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are not logged."""
+
+
+def _server_of(family: int) -> type[WSGIServer]:
+    class Threaded(ThreadingMixIn, WSGIServer):
+        address_family = family
+        daemon_threads = True
+
+    return Threaded
+
+
+def _pages(metrics: Any, is_ready: Callable[[], bool]) -> Any:
+    """The application behind the port."""
+
+    def page(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            result: Iterable[bytes] = metrics(environ, start_response)
+            return result
+        status, text = "404 Not Found", b"pages: /metrics /healthz /readyz\n"
+        if path == "/healthz":
+            status, text = "200 OK", b"alive\n"
+        elif path == "/readyz":
+            status, text = ("200 OK", b"ready\n") if is_ready() else _NOT_READY
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [text]
+
+    return page
+
+
+_NOT_READY = "503 Service Unavailable", b"draining, or broken\n"
 
 
 class _Sources:

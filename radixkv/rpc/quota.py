@@ -15,8 +15,8 @@ from radixkv.rpc.limits import CallKind
 class Quota:
     """Most of each that the calls of one token may hold; None: only the server's own limit.
 
-    slots: on loan to its leases, or set aside after them. streams, calls: under way at once.
-    calls_per_s: begun, on average; a second's worth may come at once.
+    slots: on loan to its leases, or set aside after them. streams, calls: under way at once. picks:
+    of a router, not finished. calls_per_s: begun, on average; a second's worth may come at once.
     """
 
     slots: int | None = None
@@ -24,6 +24,7 @@ class Quota:
     pins: int | None = None
     streams: int | None = None
     calls: int | None = None
+    picks: int | None = None
     calls_per_s: float | None = None
 
     def __post_init__(self) -> None:
@@ -54,7 +55,7 @@ def _is_amount(value: object, may_be_fraction: bool) -> bool:
 UNLIMITED = Quota()
 # Of tokens that are bound to a salt, where the tokens file says nothing else: a small part of what
 # the server takes of all callers.
-TENANT_DEFAULT = Quota(leases=256, pins=4096, streams=64, calls=64)
+TENANT_DEFAULT = Quota(leases=256, pins=4096, streams=64, calls=64, picks=1024)
 
 
 class CallCounts:

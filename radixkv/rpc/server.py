@@ -47,7 +47,8 @@ class Server(ABC):
     insecure: allow an address that other machines reach, without encryption.
     reflection: by default where only this machine can connect.
     tls, tokens: who may call, see `Tls` and `auth.py`; by default everyone who reaches the address.
-    metrics: host:port of the Prometheus endpoint. tracing: make OpenTelemetry spans of calls.
+    metrics: host:port of /metrics for Prometheus, /healthz and /readyz.
+    tracing: make OpenTelemetry spans of calls.
     drain_delay_s: how long it goes on at its end, NOT_SERVING, before it refuses calls: balancers
     see it and send no more.
     Raises ListenError for a malformed address, or one that needs `insecure`, InvalidArgumentError
@@ -79,11 +80,16 @@ class Server(ABC):
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
         self._lock = lock
+        self._is_draining = False
         self._thread: Thread | None = None
 
     @abstractmethod
     def _handlers(self, dispatcher: Dispatcher) -> Mapping[Rpc[Any, Any], Any]:
         """The gRPC method of each RPC, made by `dispatcher`. Called once, in the server's loop."""
+
+    def _is_ready(self) -> bool:
+        """Whether calls should be sent here: it serves, and does not drain."""
+        return not self._is_draining
 
     @abstractmethod
     def _gauges(self) -> Mapping[str, float]:
@@ -184,7 +190,7 @@ class Server(ABC):
     def _serve_metrics(self) -> Callable[[], None]:
         if self.metrics_address is None:
             return lambda: None
-        end = self._metrics.serve(self.metrics_address)
+        end = self._metrics.serve(self.metrics_address, self._is_ready)
         self.metrics_address = self._metrics.address
         return end
 
@@ -195,6 +201,7 @@ class Server(ABC):
         health_servicer: health.aio.HealthServicer,
         grace_s: float,
     ) -> None:
+        self._is_draining = True
         await health_servicer.enter_graceful_shutdown()
         await asyncio.sleep(self._drain_delay_s)
         end = time.monotonic() + grace_s

@@ -12,6 +12,7 @@ from radixkv.service.client.lease_calls import (
     Allocated,
     InsertCall,
     InsertReply,
+    LeaseHoldings,
     LeaseInfo,
     LeasePage,
 )
@@ -28,6 +29,7 @@ __all__ = [
     "InsertCall",
     "InsertReply",
     "Lease",
+    "LeaseHoldings",
     "LeaseInfo",
     "LeasePage",
     "Match",

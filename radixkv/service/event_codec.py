@@ -5,7 +5,8 @@ from dataclasses import replace
 
 import numpy as np
 
-from radixkv.cache.events import Cleared, Event, Runs, Update
+from radixkv.cache.events import Cleared, Event, Update
+from radixkv.cache.runs import Runs
 from radixkv.rpc import codec
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1 import watch_pb2
@@ -21,7 +22,7 @@ def write_update(update: Update) -> Iterator[bytes]:
     piece: list[watch_pb2.Event] = []
     size = 0
     for message in _messages(update.events):
-        if size > PIECE_BYTES:
+        if piece and size + message.ByteSize() > PIECE_BYTES:
             revision = piece[-1].revision
             yield _response(update.epoch, piece, more=message.revision == revision)
             piece, size = [], 0
@@ -45,7 +46,7 @@ def write_snapshot(epoch: int, revision: int, runs: Runs) -> Iterator[bytes]:
     response = watch_pb2.WatchResponse(header=header, snapshot=True)
     size = 0
     for message in _messages(stored):
-        if size > PIECE_BYTES:
+        if size and size + message.ByteSize() > PIECE_BYTES:
             response.more = message.stored.run_offset > 0
             yield response.SerializeToString()
             response = watch_pb2.WatchResponse(header=header, snapshot=True)

@@ -10,6 +10,8 @@ from radixkv.tree.factory import new_reader, new_tree
 from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.policies import POLICIES
 from radixkv.tree.radix_tree import (
+    NO_CHANGES,
+    Changes,
     Handle,
     InsertResult,
     MatchResult,
@@ -18,12 +20,15 @@ from radixkv.tree.radix_tree import (
     Stored,
     Trimmed,
 )
+from radixkv.tree.reader import TokenIds
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import TokenIds, as_slots, as_token_ids
+from radixkv.tree.tokens import as_slots, as_token_ids
 
 __all__ = [
     "DEFAULT",
+    "NO_CHANGES",
     "POLICIES",
+    "Changes",
     "ContentSpan",
     "Handle",
     "InsertResult",

@@ -18,6 +18,8 @@ from radixkv.errors import InvalidContentError
 
 # What a look-up gets for content that the tree has never stored: equal to no stored code.
 UNKNOWN = -(2**31)
+# Of an id, which is compared in full, and kept for as long as the content is cached.
+LONGEST_ID_BYTES = 256
 
 
 class ContentSpan(NamedTuple):
@@ -166,6 +168,11 @@ def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan
         )
     except TypeError:
         good = False
+    if good and len(span.id) > LONGEST_ID_BYTES:
+        raise InvalidContentError(
+            f"content[{at}].id must be at most {LONGEST_ID_BYTES} bytes; got {len(span.id)}",
+            index=at,
+        )
     if not good:
         raise InvalidContentError(
             f"content[{at}] must be (start, length, id: bytes); got {item!r}", index=at

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields
 from radixkv.errors import InvalidNamespaceError
 
 MAX_WEIGHT_VERSION = 2**64 - 1
+# Of each text. Trees, logs and routers keep namespaces for as long as anything in them is known.
+LONGEST_FIELD_BYTES = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,7 +16,7 @@ class Namespace:
     salt: of the tenant, set by a party the tenants cannot impersonate.
     adapter: LoRA or other adapter. extra_key: whatever else the engine keeps apart.
     weight_version: 0 to 2**64 - 1; 0 stands for the present weights in `PrefixCache`.
-    Raises InvalidNamespaceError for a field of another type.
+    Raises InvalidNamespaceError for a field of another type, or above 256 bytes of UTF-8.
 
     >>> Namespace(salt="ab", adapter="c") == Namespace(salt="a", adapter="bc")
     False
@@ -33,12 +35,27 @@ class Namespace:
                     f"namespace {field.name} must be a str or None; got {value!r}",
                     field=field.name,
                 )
+            if value and _num_bytes(value) > LONGEST_FIELD_BYTES:
+                raise InvalidNamespaceError(
+                    f"namespace {field.name} must be at most {LONGEST_FIELD_BYTES} bytes; "
+                    f"got {_num_bytes(value)}",
+                    field=field.name,
+                )
         version = self.weight_version
         if type(version) is not int or not 0 <= version <= MAX_WEIGHT_VERSION:
             raise InvalidNamespaceError(
                 f"weight_version must be an int from 0 to 2**64 - 1; got {version!r}",
                 field="weight_version",
             )
+
+    @property
+    def num_bytes(self) -> int:
+        """What its texts take."""
+        return sum(_num_bytes(text) for text in (self.salt, self.adapter, self.extra_key) if text)
+
+
+def _num_bytes(text: str) -> int:
+    return len(text.encode("utf-8", "surrogatepass"))
 
 
 DEFAULT = Namespace()

@@ -170,7 +170,7 @@ class Nodes:
         self.locked: dict[PythonHandle, int] = {}
         self.content = ContentTable()
         self.evictable = self.protected = self.num_nodes = 0
-        self._ticks = self._runs = self._ids = 0
+        self._touches = self._runs = self._ids = 0
         if self.changes is not None:
             self.changes.clear()
 
@@ -228,8 +228,8 @@ class Nodes:
 
     def _refresh(self, path: Sequence[Node]) -> None:
         for node in reversed(path):
-            self._ticks += 1
-            node.recency = self._ticks
+            self._touches += 1
+            node.recency = self._touches
         if path:
             self._place(path[-1])  # the others have children and so no place
 
@@ -366,7 +366,7 @@ class Nodes:
         self._ids += 1
         self._runs += 1
         leaf = Node(self._ids, parent, codes.tobytes(), kept(slots))
-        leaf.run, leaf.created = self._runs, self._ticks
+        leaf.run, leaf.created = self._runs, self._touches
         parent.children[self.first_page(leaf.key)] = leaf
         self.evictable += len(slots)
         self.num_nodes += 1
@@ -475,7 +475,7 @@ class Nodes:
         ]
         return {
             "nodes": nodes,
-            "counters": (self._ticks, self._runs, self._ids),
+            "counters": (self._touches, self._runs, self._ids),
             "content": self.content,
             "policy": self.policy,
         }
@@ -495,7 +495,7 @@ class Nodes:
             self.num_nodes += 1
         for node in by_id.values():
             self._place(node)
-        self._ticks, self._runs, self._ids = state["counters"]
+        self._touches, self._runs, self._ids = state["counters"]
 
 
 def path_to(node: Node) -> list[Node]:

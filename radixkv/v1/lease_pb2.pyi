@@ -29,16 +29,18 @@ class Lease(_message.Message):
     def __init__(self, lease_id: _Optional[int] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., num_pins: _Optional[int] = ..., num_slots: _Optional[int] = ..., pool_id: _Optional[str] = ...) -> None: ...
 
 class GrantLeaseRequest(_message.Message):
-    __slots__ = ("ttl", "holder", "request_id", "pool_id")
+    __slots__ = ("ttl", "holder", "request_id", "pool_id", "replaces_pool")
     TTL_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     POOL_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_POOL_FIELD_NUMBER: _ClassVar[int]
     ttl: _duration_pb2.Duration
     holder: str
     request_id: str
     pool_id: str
-    def __init__(self, ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., request_id: _Optional[str] = ..., pool_id: _Optional[str] = ...) -> None: ...
+    replaces_pool: bool
+    def __init__(self, ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., request_id: _Optional[str] = ..., pool_id: _Optional[str] = ..., replaces_pool: bool = ...) -> None: ...
 
 class GrantLeaseResponse(_message.Message):
     __slots__ = ("header", "lease")
@@ -85,18 +87,24 @@ class RevokeLeaseResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_pins: _Optional[int] = ..., num_slots: _Optional[int] = ...) -> None: ...
 
 class GetLeaseRequest(_message.Message):
-    __slots__ = ("lease_id",)
+    __slots__ = ("lease_id", "want_holdings")
     LEASE_ID_FIELD_NUMBER: _ClassVar[int]
+    WANT_HOLDINGS_FIELD_NUMBER: _ClassVar[int]
     lease_id: int
-    def __init__(self, lease_id: _Optional[int] = ...) -> None: ...
+    want_holdings: bool
+    def __init__(self, lease_id: _Optional[int] = ..., want_holdings: bool = ...) -> None: ...
 
 class GetLeaseResponse(_message.Message):
-    __slots__ = ("header", "lease")
+    __slots__ = ("header", "lease", "slots", "pin_ids")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     LEASE_FIELD_NUMBER: _ClassVar[int]
+    SLOTS_FIELD_NUMBER: _ClassVar[int]
+    PIN_IDS_FIELD_NUMBER: _ClassVar[int]
     header: _types_pb2.ResponseHeader
     lease: Lease
-    def __init__(self, header: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ...) -> None: ...
+    slots: bytes
+    pin_ids: _containers.RepeatedScalarFieldContainer[int]
+    def __init__(self, header: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., lease: _Optional[_Union[Lease, _Mapping]] = ..., slots: _Optional[bytes] = ..., pin_ids: _Optional[_Iterable[int]] = ...) -> None: ...
 
 class ListLeasesRequest(_message.Message):
     __slots__ = ("page_size", "page_token")

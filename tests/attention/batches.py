@@ -42,6 +42,13 @@ class Batch:
         q_dtype = torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype
         self.q = torch.randn(sum(query_lens), heads, dim, device=device).to(q_dtype)
 
+    def spoil_the_rest(self):
+        """NaN in every slot that no row has."""
+        shape = self.pool.k(0).shape
+        others = np.setdiff1d(np.arange(shape[0]), np.concatenate(self.rows))
+        for values in (self.pool.k(0), self.pool.v(0)):
+            values[torch.from_numpy(others).to(values.device)] = float("nan")
+
     @property
     def asked(self):
         return AttentionBatch(self.rows, self.query_lens)

@@ -130,7 +130,7 @@ def test_evict_and_clear(run, cache, server):
     request = cache.admit([1])
     refused = run("clear", "--target", server.address)
     assert (refused.exit_code, refused.stdout) == (1, "")
-    assert "live requests hold the cache" in refused.stderr
+    assert "got 1 live requests" in refused.stderr
     cleared = run("clear", "--force", "--target", server.address, "--json")
     assert json.loads(cleared.stdout) == {"epoch": cache.events.epoch}
     cache.finish(request)
@@ -167,6 +167,10 @@ def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
 
 
 WRONG = {
+    "more rows than memory": (
+        ["serve", "--max-batch", str(2**40)],
+        "max_requests rows of max_context_len must fit",
+    ),
     "target": (["stats", "--target", "nonsense"], "must be host:port, as in 127.0.0.1:50051"),
     "a worker": (["top", "nonsense"], "must be host:port"),
     "a worker to route to": (["route", "--worker", "a=nonsense"], "must be host:port"),
@@ -207,3 +211,10 @@ def test_tenants_that_are_none(run, tmp_path, text):
 def test_help_shows_what_a_tokens_file_has(run):
     for command in ("serve", "route"):
         assert "[[token]]" in run(command, "--help").stdout
+
+
+def test_an_empty_address_is_not_the_default_one(run):
+    for command in (["serve"], ["route", "--worker", "a=x:1"]):
+        done = run(*command, "--listen", "")
+        assert done.exit_code == 1
+        assert "must be host:port or unix:path" in done.stderr

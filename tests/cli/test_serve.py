@@ -97,7 +97,7 @@ def test_what_cannot_be_answered_is_told_and_the_rest_goes_on(serve):
     assert sorted(each["prompt"] for each in answers_in(done)) == ["last", "short"]
     _, bad_line, too_long = done.stderr.splitlines()
     assert bad_line.startswith("radixkv: line 2 must be a JSON object")
-    assert too_long.startswith("radixkv: prompt 2: the prompt has 100 tokens")
+    assert too_long.startswith("radixkv: prompt 2: the prompt must have at most 32 tokens")
 
 
 def test_no_prompts(serve):

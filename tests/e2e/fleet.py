@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Runs, StoredRun
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.router import PrefixIndex
 from radixkv.rpc.codec import write_namespace
 from radixkv.service import CacheServer, Client, Watch

@@ -71,7 +71,9 @@ FLOODS = {
 
 def memory_mib(pid: int) -> float:
     status = Path(f"/proc/{pid}/status").read_text()
-    return int(re.search(r"VmRSS:\s+(\d+)", status)[1]) / 1024
+    found = re.search(r"VmRSS:\s+(\d+)", status)
+    assert found
+    return int(found[1]) / 1024
 
 
 def flood(address: str, make, stopping: threading.Event) -> None:
@@ -123,7 +125,7 @@ def test_a_flood_over_one_connection_takes_no_memory_and_nobody_elses_calls(serv
         assert most - before < MOST_GROWTH_MIB
 
 
-def _is_open(watch) -> bool:
+def _is_open(watch):
     """Else it is refused: by the server, or by HTTP/2 where too many came at once."""
     try:
         return next(watch).status == health_pb2.HealthCheckResponse.SERVING

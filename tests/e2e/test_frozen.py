@@ -160,7 +160,10 @@ def test_an_engine_that_dies_takes_its_pool_along(client, start, cache):
     assert client.match([1, 2, 3, 4]).lengths == [4]
     epoch = client.stats().epoch
     process.kill()
-    with client.lease(30, "the engine of boot 2", "pool of boot 2") as lease:
+    boot_2 = (30, "the engine of boot 2", "pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError):
+        client.lease(*boot_2)
+    with client.lease(*boot_2, replaces_pool=True) as lease:
         assert lease.epoch != epoch
         assert client.match([1, 2, 3, 4]).lengths == [0]
         assert len(lease.allocate(NUM_SLOTS).slots) == NUM_SLOTS

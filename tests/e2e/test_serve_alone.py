@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -51,7 +52,9 @@ def test_an_engine_elsewhere_uses_it(serve, tmp_path):
             assert client.match([1, 2, 3, 4]).lengths == [3]
             assert client.server_info().pool_id == "p"
         assert client.match([1, 2, 3]).lengths == [0]
-    assert served.end() == (0, "")
+    assert served.end() == (
+        0, "radixkv: cache cleared, pool 'p' with 3 tokens is gone: its last lease ended, of ''\n"
+    )  # fmt: skip
 
 
 def test_sigterm_drains(serve):
@@ -170,3 +173,27 @@ def test_watch_and_top_end_with_ctrl_c(serve):
             timer.start()
             _, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (0, "")
+
+
+def test_sighup_reads_the_tokens_again_and_ends_nothing(serve, tmp_path):
+    file = tmp_path / "tokens.toml"
+    entry = '[[token]]\nname = "x"\nrole = "data"\ntoken = "{}"\n'
+    file.write_text(entry.format("old"))
+    served = serve("--slots", "100", "--tokens", str(file))
+    with (
+        Client(served.address, token="old", timeout_s=60) as old,
+        Client(served.address, token="new", timeout_s=60) as new,
+    ):
+        old.match([1])
+        file.write_text(entry.format("new"))
+        served.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                new.match([1])
+                break
+            except errors.UnauthenticatedError:
+                assert time.monotonic() < end
+        with pytest.raises(errors.UnauthenticatedError):
+            old.match([1])
+    assert served.end() == (0, "")

@@ -76,6 +76,39 @@ def test_a_tree_gives_what_flat_gives(device, name, heads, page_size):
     assert difference(result, batch.expected()) < 1e-5
 
 
+@pytest.mark.parametrize(("heads", "page_size"), [((4, 2), 1), ((8, 2), 1), ((7, 1), 4)])
+@pytest.mark.parametrize("name", ["two levels", "nothing is a request's own"])
+@pytest.mark.parametrize("query_lens", [(4,), (1, 3, 16)])
+def test_a_tree_of_several_new_tokens_a_request(device, name, heads, page_size, query_lens):
+    """Also where they are in slots that requests share; with NaN in the slots of others."""
+    paths, ones = TREES[name]
+    query_lens = [query_lens[at % len(query_lens)] for at in range(len(ones))]
+    batch = batch_of((paths, query_lens), heads, page_size=page_size, device=device, spare=5)
+    batch.spoil_the_rest()
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=heads[0])
+    result = batch.run(backend)
+    assert backend.explain().choice == "tree"
+    assert difference(result, batch.expected()) < 1e-5
+
+
+def test_drafts_that_are_verified_step_by_step(device):
+    """Four tokens a request; as many as are accepted stay, and rows grow by different lengths."""
+    batch = batch_of((shared((8, 132), own=60)[0], [4] * 8), device=device)
+    backend = get_backend("tree", batch.pool, mode="tree", q_heads=8)
+    whole, ends = batch.rows, np.full(8, 150)
+    for step in range(4):
+        batch.rows = [row[:end] for row, end in zip(whole, ends, strict=True)]
+        backend.plan(AttentionBatch(batch.rows, [4] * 8, [*range(8)]))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+        ends += 1 + (np.arange(8) + step) % 4
+    # One token each again, by the same plan no longer.
+    batch.rows, batch.query_lens, batch.q = [row[:-9] for row in whole], [1] * 8, batch.q[:8]
+    for _ in range(3):
+        backend.plan(AttentionBatch(batch.rows, [1] * 8, [*range(8)]))
+        assert difference(backend.run(batch.q, 0), batch.expected()) < 1e-5
+        batch.rows = [row[: len(now) + 1] for row, now in zip(whole, batch.rows, strict=True)]
+
+
 @pytest.mark.parametrize("name", ["reference", "triton", "tree"])
 @pytest.mark.parametrize(
     ("features", "error"),
@@ -226,6 +259,7 @@ def test_a_tree_is_taken_where_it_pays(device):
     assert (found.choice, found.distinct_slots, found.slots) == ("tree", 3512, 192512)
     assert found.tree_us < found.flat_us
     assert str(found).startswith("tree by triton: it is estimated to be faster (tree ")
-    assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
+    little = shared((64, 150), own=9000, requests=64)
+    assert chosen(device, little, (64, 1)).reason == "flat is estimated to be as fast"
     assert chosen(device, decode([300, 200, 9])).reason == "no shared run is long enough"
-    assert chosen(device, RAGGED).reason == "requests have more than one new token"
+    assert chosen(device, RAGGED).reason == "a request has more than 16 new tokens"

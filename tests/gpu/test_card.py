@@ -73,6 +73,26 @@ def test_random_trees(name, heads, page_size, dtype):
         assert apart.max() < 5 * ROUNDING[dtype]
 
 
+@pytest.mark.parametrize(("heads", "page_size", "dtype"), MATRIX)
+@pytest.mark.parametrize("longest", [4, 8, 16])
+def test_trees_of_several_new_tokens_a_request(longest, heads, page_size, dtype):
+    """Each token of each request, with NaN in the slots of others."""
+    for seed in range(3):
+        paths, _ = random_paths(seed)
+        rng = np.random.default_rng(seed)
+        lengths = [sum(n for _, n in path) for path in paths]
+        query_lens = [int(rng.integers(1, min(longest, n) + 1)) for n in lengths]
+        batch = batch_of((paths, query_lens), heads, dtype, page_size, seed)
+        expected = batch.expected()
+        batch.spoil_the_rest()
+        backend = backend_of("tree", batch)
+        result = batch.run(backend)
+        assert backend.explain().choice == "tree"
+        assert difference(result, expected) < ROUNDING[dtype]
+        apart = (result.float() - expected).norm(dim=-1) / expected.norm(dim=-1)
+        assert apart.max() < 5 * ROUNDING[dtype]
+
+
 @pytest.mark.parametrize("paths", [shared((8, 512), (2, 256)), decode([3000, 1, 700])])
 @pytest.mark.parametrize("name", BACKENDS)
 def test_scores_that_rise_along_the_rows(name, paths):

@@ -8,7 +8,7 @@ import pytest
 
 from radixkv.lab.logs.requests import in_order
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.engine import longest_request
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from tests.lab.conftest import ask

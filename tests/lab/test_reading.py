@@ -298,14 +298,14 @@ def test_a_bad_line_is_named_with_its_field(write, line, field, message):
 BLOCK = {"hash_ids": [1], "input_length": 5}
 BAD_OF_FORMATS = [
     ("ids", {"prompt": [1]}, {"prompt": []}, "at least one token id"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] is -2"),
-    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] is 'a'"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, -2]}, r"prompt\[1\] must be .* got -2"),
+    ("ids", {"prompt": [1]}, {"prompt": [1, "a"]}, r"prompt\[1\] must be .* got 'a'"),
     ("ids", {"prompt": [1]}, {"prompt": [1, True]}, r"prompt\[1\] must be a token id; got True"),
     ("ids", {"prompt": [1]}, {"prompt": [False]}, r"prompt\[0\] must be a token id; got False"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": [[2], [True]]}, r"outputs\[0\] must be"),
     ("ids", {"prompt": [1]}, {"prompt": [1], "outputs": 3}, "lists of token ids"),
     ("blocks", BLOCK, BLOCK | {"input_length": 0}, "input_length must be an int from 1 .*; got 0"),
-    ("blocks", BLOCK, BLOCK | {"input_length": 600}, "2 hashes for 600 tokens"),
+    ("blocks", BLOCK, BLOCK | {"hash_ids": [1, 2]}, "1 hashes for 5 tokens"),
     ("blocks", BLOCK, BLOCK | {"hash_ids": "1"}, "hash_ids must be a list of ints; got '1'"),
     ("chat", CHAT, {"messages": []}, r"messages must be messages; got \[\]"),
     ("chat", CHAT, {"messages": [{"content": "a"}]}, r"messages\[0\] must be .* with \"role\""),

@@ -110,7 +110,18 @@ def test_the_page_needs_nothing_else(studied):
     svgs = re.findall(r"<svg.*?</svg>", page, re.DOTALL)
     assert len(svgs) == 6
     for svg in svgs:
-        assert ElementTree.fromstring(svg).tag.endswith("svg")
+        whole = ElementTree.fromstring(svg)
+        assert whole.tag.endswith("svg")
+        assert (whole.get("role"), len(whole.get("aria-label")) > 20) == ("img", True)
+    assert "Hit rate by capacity, from 4,000 to 20,000 tokens: lru" in page
+
+
+def test_a_page_can_be_read_on_a_phone(studied):
+    page = render(studied, name="n", about="", command="c")
+    # Plots are no narrower than at which their text can be read; what is wide moves alone.
+    assert "figure svg { min-width: 36rem; }" in page
+    assert page.count("<table") == page.count('<div class="wide"><table')
+    assert "width=device-width" in page
 
 
 def test_text_of_a_log_is_shown_as_text():

@@ -4,7 +4,8 @@ from collections.abc import Iterator
 from typing import Any
 
 from radixkv import DEFAULT, Namespace, PrefixCache
-from radixkv.cache.events import Event, Runs, Update, runs_of
+from radixkv.cache.events import Event, Update
+from radixkv.cache.runs import Runs, runs_of
 from radixkv.errors import HistoryLostError, RevisionInFutureError
 from radixkv.router import PrefixIndex
 from radixkv.tree import Stored

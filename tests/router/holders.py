@@ -5,7 +5,8 @@ from typing import Any
 import numpy as np
 
 from radixkv import DEFAULT, Namespace, new_tree
-from radixkv.cache.events import Event, Runs, replay
+from radixkv.cache.events import Event
+from radixkv.cache.runs import Runs, replay
 from radixkv.router.holdings import Holdings
 from radixkv.tree import Stored, Trimmed
 

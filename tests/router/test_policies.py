@@ -204,6 +204,34 @@ def test_a_hot_key_spills_over_and_always_the_same_way():
     assert set(placed(policy, workers, [9, 9, 9, 9]).values()) == set(workers)
 
 
+@pytest.mark.parametrize(("workers", "under_way"), [(4, 8), (8, 7), (8, 16), (16, 15), (16, 32)])
+def test_keys_stay_home_while_no_worker_is_overloaded(workers, under_way):
+    """400 random keys, the oldest pick finished first: chance alone sends few of them elsewhere."""
+    policy, names = new_policy("consistent-hashing"), tuple(f"w{n}" for n in range(workers))
+    loads, open_picks, at_home = np.zeros(workers), [], 0
+    for n in np.random.default_rng(1).permutation(400):
+        asked = question(
+            [0] * workers, list(loads), key=f"session {n}".encode(), workers=names, length=10
+        )
+        choice = policy.choose(asked)
+        at_home += choice.reason == "key owner"
+        open_picks.append(choice.at)
+        loads[choice.at] += 1
+        if len(open_picks) > under_way:
+            loads[open_picks.pop(0)] -= 1
+    assert at_home >= 0.85 * 400
+
+
+def test_a_hot_key_takes_no_more_than_its_bound():
+    policy, names = new_policy("consistent-hashing"), tuple("abcdefgh")
+    loads = np.zeros(8)
+    for n in range(1, 400):
+        asked = question([0] * 8, list(loads), key=b"hot", workers=names)
+        loads[policy.choose(asked).at] += 1
+        mean = n / 8
+        assert loads.max() <= np.ceil(max(1.25 * mean, mean + 2))
+
+
 def test_a_policy_of_ones_own_needs_no_registration():
     class Last:
         name = "last"

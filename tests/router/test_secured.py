@@ -6,6 +6,7 @@ import trustme
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.router import Router
+from radixkv.router import loads as loads_module
 from radixkv.router.server import RouterServer
 from radixkv.rpc import codec
 from radixkv.service import CacheServer, Client, Tls
@@ -117,3 +118,75 @@ def test_workers_that_ask_who_watches_them(router, tokens):
 def test_a_tokens_file_that_is_none(router, tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="tokens file"):
         RouterServer(router, "127.0.0.1:0", tokens=tmp_path / "none.toml")
+
+
+def test_a_tenant_moves_and_ends_no_pick_of_another(router, tokens):
+    """Loads and prices are for callers that see all tenants; a pick is ended by its owner alone."""
+    router.add_worker("b")
+    with (
+        RouterServer(router, "127.0.0.1:0", tokens=tokens) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = RouterServiceStub(channel)
+
+        def ask(request, token):
+            return stub.Pick(request, metadata=[("authorization", f"Bearer {token}")], timeout=60)
+
+        def loads():
+            return {status.view.worker: status.load for status in router.workers()}
+
+        for unfair in ({"cost": 1e12}, {"loads": [{"worker": "a", "load": 1e12}]}):
+            priced = router_pb2.PickRequest(
+                sequences=[packed(1)], namespace=PICK_OF_A.namespace, **unfair
+            )
+            assert refusal(lambda request=priced: ask(request, "a-token"))[1] == "FORBIDDEN"
+        picks = ask(router_pb2.PickRequest(sequences=[packed(1), packed(2)]), "data-token").picks
+        before = loads()
+        assert sum(before.values()) == 2
+        ids = [pick.pick_id for pick in picks]
+        guesses = router_pb2.PickRequest(
+            finished_pick_ids=[*ids, *range(1, 4000)], namespace=PICK_OF_A.namespace
+        )
+        for token in ("a-token", "other-data-token"):
+            ask(guesses, token)
+            assert loads() == before
+        ask(router_pb2.PickRequest(finished_pick_ids=ids), "data-token")
+        assert sum(loads().values()) == 0
+
+
+def test_ids_of_picks_are_not_to_be_guessed(router):
+    ids = [router.pick([1]).id for _ in range(100)]
+    assert len(set(ids)) == 100
+    assert min(ids) > 1 << 32
+
+
+def test_open_picks_of_a_tenant_are_limited(router, tokens):
+    tokens.write_text(TOKENS.replace('salt = "a"', 'salt = "a"\npicks = 3'))
+    with (
+        RouterServer(router, "127.0.0.1:0", tokens=tokens) as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        stub = RouterServiceStub(channel)
+
+        def ask(request):
+            return stub.Pick(request, metadata=[("authorization", "Bearer a-token")], timeout=60)
+
+        found = [ask(PICK_OF_A).picks[0].pick_id for _ in range(3)]
+        assert refusal(lambda: ask(PICK_OF_A))[1] == "OVERLOADED"
+        again = router_pb2.PickRequest(
+            sequences=PICK_OF_A.sequences,
+            namespace=PICK_OF_A.namespace,
+            finished_pick_ids=found[:1],
+        )
+        assert len(ask(again).picks) == 1
+
+
+def test_of_too_many_open_picks_the_oldest_count_as_finished(router, monkeypatch):
+    monkeypatch.setattr(loads_module, "MAX_OPEN_PICKS", 3)
+    picks = [router.pick([1], owner="me") for _ in range(5)]
+    assert router.num_open("me") == 3
+    assert [status.load for status in router.workers()] == [3]
+    for pick in picks:
+        router.finish(pick)
+    assert router.num_open("me") == 0
+    assert [status.load for status in router.workers()] == [0]

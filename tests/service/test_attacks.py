@@ -9,13 +9,14 @@ import socket
 import struct
 import threading
 import time
+import tracemalloc
 from concurrent.futures import ThreadPoolExecutor
 
 import grpc
 import numpy as np
 import pytest
 
-from radixkv import PrefixCache
+from radixkv import Namespace, PrefixCache
 from radixkv.rpc import limits
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service import CacheServer
@@ -155,13 +156,44 @@ def test_a_flood_of_connections_that_say_nothing(client, server, cache):
     assert client.match([1]).lengths == [0]
 
 
-def test_a_long_namespace_costs_its_caller_alone(cache, client, channel):
+@pytest.mark.parametrize("field", ["salt", "adapter", "extra_key"])
+def test_a_long_namespace_is_refused(cache, client, channel, field):
     request = MatchPrefixRequest(sequences=[TokenSequence(ids=[1])])
-    request.namespace.salt = "x" * (8 << 20)
-    before = cache.stats().num_nodes
-    assert PrefixCacheServiceStub(channel).MatchPrefix(request).matches[0].matched_length == 0
-    assert cache.stats().num_nodes == before
+    setattr(request.namespace, field, "x" * (8 << 20))
+    error = refusal(lambda: PrefixCacheServiceStub(channel).MatchPrefix(request))
+    info, _ = details(error)
+    assert (info.reason, info.metadata["field"]) == ("INVALID_NAMESPACE", field)
+    assert "must be at most 256 bytes; got 8388608" in error.details()
     assert client.match([1]).lengths == [0]
+
+
+def test_slots_under_the_longest_fields_cost_little():
+    """What a tenant may choose freely of a namespace and of content is small beside a slot."""
+    cache = PrefixCache(1_000)
+    longest, spans = "x" * 256, [(0, 1, b"y" * 256)]
+    tracemalloc.start()
+    before, _ = tracemalloc.get_traced_memory()
+    for n in range(60):
+        name = f"{n:03}{longest[3:]}"
+        hold(cache, [1], Namespace(name, name, name), content=spans)
+    after, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert after - before < 2 << 20
+
+
+@pytest.mark.parametrize("keeps", ["cached", "evicted"])
+def test_a_watch_begins_whatever_is_cached(cache, keeps):
+    """A small cache's worth of the longest namespaces: each message stays below the limit."""
+    for n in range(60):
+        hold(cache, [n], Namespace(extra_key=f"{n:04}" + "x" * 252))
+        if keeps == "evicted":
+            cache.evict(1)
+    with CacheServer(cache, "127.0.0.1:0") as server, connect(server.address) as client:
+        with client.watch() as watch:
+            assert len(next(watch).events) == (60 if keeps == "cached" else 0)
+        epoch, _ = cache.events.position()
+        with client.watch(after=(epoch, 0)) as watch:
+            assert next(watch)
 
 
 def test_a_cache_without_room_answers_still():

@@ -9,7 +9,7 @@ from google.protobuf.duration_pb2 import Duration
 
 from radixkv import PrefixCache, errors
 from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
-from radixkv.service import AsyncClient, CacheServer, InsertCall
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from tests.service.helpers import Clock, connect, details, hold, refusal
@@ -289,7 +289,7 @@ def test_more_leases_and_pins_than_the_server_takes(quiet, monkeypatch):
         grant(quiet)
     assert caught.value.details["retry_after_s"] == 1.0
     lease.pin([[1], [2]])
-    with pytest.raises(errors.OverloadedError, match="at most 3; 2 are held"):
+    with pytest.raises(errors.OverloadedError, match="at most 3; the server takes no more"):
         lease.pin([[1], [2]])
     assert quiet.lease_info(lease.id).num_pins == 2
     lease.pin([1])
@@ -309,13 +309,22 @@ def fill(client, pool_id, tokens):
     return lease
 
 
-def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
+def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet, caplog):
     """The engine that owns the pool dies and comes back with another."""
     old = fill(quiet, "pool of boot 1", [1, 2, 3])
     router = quiet.lease(60)
     held = old.allocate(4).slots
     assert cached(quiet, [1, 2, 3]) == 3
-    new = quiet.lease(60, pool_id="pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError, match="while leases name it") as caught:
+        quiet.lease(60, pool_id="pool of boot 2")
+    assert caught.value.details["pool_id"] == "pool of boot 1"
+    assert cached(quiet, [1, 2, 3]) == 3
+    new = quiet.lease(60, pool_id="pool of boot 2", replaces_pool=True)
+    said = [record.getMessage() for record in caplog.records if "cache cleared" in record.message]
+    assert said == [
+        "cache cleared, pool 'pool of boot 1' with 3 tokens is gone: "
+        "a caller replaced it by 'pool of boot 2'"
+    ]
     assert new.epoch != old.epoch
     assert cached(quiet, [1, 2, 3]) == 0
     assert quiet.server_info().pool_id == "pool of boot 2"
@@ -326,6 +335,41 @@ def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
     with pytest.raises((errors.EpochMismatchError, errors.LeaseExpiredError)):
         old.free(held)
     assert quiet.check() == []
+
+
+def test_the_end_of_a_pool_is_told_in_one_line(quiet, caplog):
+    fill(quiet, "p", [1, 2]).close()
+    (said,) = [record for record in caplog.records if "cache cleared" in record.message]
+    assert said.getMessage() == (
+        "cache cleared, pool 'p' with 2 tokens is gone: its last lease ended, of ''"
+    )
+
+
+def test_only_an_admin_replaces_a_pool(cache, tmp_path):
+    (tmp_path / "tokens.toml").write_text(
+        '[[token]]\nname = "engine"\nrole = "data"\ntoken = "e"\n'
+        '[[token]]\nname = "op"\nrole = "admin"\ntoken = "o"\n'
+    )
+    with (
+        CacheServer(cache, "127.0.0.1:0", alone=True, tokens=tmp_path / "tokens.toml") as server,
+        Client(server.address, token="e", timeout_s=60) as engine,
+        Client(server.address, token="o", timeout_s=60) as operator,
+        engine.lease(60, pool_id="p"),
+    ):
+        with pytest.raises(errors.ForbiddenError, match="may not replace a pool"):
+            engine.lease(60, pool_id="q", replaces_pool=True)
+        with operator.lease(60, pool_id="q", replaces_pool=True) as lease:
+            assert lease.pool_id == "q"
+
+
+async def test_an_async_lease_is_entered_at_once_or_awaited_before(server):
+    async with AsyncClient(server.address, timeout_s=60) as client:
+        async with client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        async with await client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        lease = await client.lease(60)
+        await lease.close()
 
 
 def test_ranks_of_one_engine_share_a_pool(quiet):

@@ -1,8 +1,10 @@
 """What operators see: Prometheus figures, traces."""
 
 import socket
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from opentelemetry import trace
@@ -120,6 +122,53 @@ def test_where_no_figures_can_be_told(cache, where):
         CacheServer(cache, "127.0.0.1:0", metrics=where),
     ):
         pass
+
+
+def page(server, path):
+    """Status and text."""
+    try:
+        with urllib.request.urlopen(f"http://{server.metrics_address}{path}", timeout=30) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_pages_beside_the_figures(cache):
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        assert page(server, "/healthz") == (200, "alive\n")
+        assert page(server, "/readyz") == (200, "ready\n")
+        assert page(server, "/metrics")[0] == 200
+        for other in ("/", "/metricsx", "/nowhere"):
+            assert page(server, other) == (404, "pages: /metrics /healthz /readyz\n")
+
+
+def test_a_server_that_drains_is_not_ready(cache):
+    server = CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0", drain_delay_s=2.0)
+    with server, ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(server.stop)
+        end = time.monotonic() + 30
+        while page(server, "/readyz")[0] == 200:
+            assert time.monotonic() < end
+        assert page(server, "/readyz") == (503, "draining, or broken\n")
+        assert page(server, "/healthz")[0] == 200
+        stopping.result()
+
+
+def test_a_broken_cache_is_not_ready(cache):
+    with (
+        CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server,
+        connect(server.address) as client,
+    ):
+        cache.loans.borrower_of[3] = 1
+        assert client.check()
+        assert page(server, "/readyz")[0] == 503
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_figures_on_an_address_of_ipv6(cache):
+    with CacheServer(cache, "127.0.0.1:0", metrics="[::1]:0") as server:
+        assert server.metrics_address.startswith("[::1]:")
+        assert page(server, "/healthz") == (200, "alive\n")
 
 
 def free_address() -> str:

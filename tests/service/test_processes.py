@@ -2,14 +2,17 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from radixkv import errors
+from radixkv.service import CacheServer
 from tests.service.helpers import hold
 
 
@@ -164,3 +167,29 @@ def test_what_is_no_grpc_is_cut_off(server, client, message):
         while raw.recv(4096):
             pass
     assert client.match([1]).lengths == [0]
+
+
+def test_a_script_that_ends_beside_a_server_prints_nothing():
+    code = (
+        "from radixkv import PrefixCache\n"
+        "from radixkv.service import CacheServer\n"
+        "server = CacheServer(PrefixCache(8), '127.0.0.1:0').start()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_unix_path_whose_server_takes_no_connections_now_is_taken(cache, tmp_path):
+    """A full queue of connections does not keep another server waiting."""
+    path = str(tmp_path / "full.sock")
+    with socket.socket(socket.AF_UNIX) as listening, ExitStack() as stack:
+        listening.bind(path)
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            waiting.connect_ex(path)
+        with pytest.raises(errors.ListenError, match="the path is taken"):
+            CacheServer(cache, f"unix:{path}").start()

@@ -140,7 +140,7 @@ def compare_pair(pair: Pair) -> None:
     request, twin = pair.request, pair.twin
     assert request.state == twin.state
     assert request.token_ids.tolist() == twin.tokens
-    assert [getattr(request.numbers, name) for name in vars(twin.numbers)] == list(
+    assert [getattr(request, name) for name in vars(twin.numbers)] == list(
         vars(twin.numbers).values()
     )
     assert twin.numbers.cached_tokens <= twin.numbers.prompt_tokens

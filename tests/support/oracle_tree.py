@@ -25,7 +25,7 @@ class OracleNode:
     made: int
     hits: int
     priority: int
-    turn: int = 0  # of the last whole insert through it
+    tick: int = 0  # of the last whole insert through it
     uses: int = 0
 
     @property
@@ -48,7 +48,7 @@ FIRST_OUT: dict[str, Callable[[OracleNode], Any]] = {
     "slru": lambda node: (node.hits >= 2, node.used),
     "priority": lambda node: (node.priority, node.used),
     "hits_per_token": lambda node: (Fraction(node.hits + 1, len(node.slots)), node.used),
-    "adaptive": lambda node: (node.turn, node.used),  # within a kind, from both ends
+    "adaptive": lambda node: (node.tick, node.used),  # within a kind, from both ends
 }
 
 
@@ -89,8 +89,8 @@ class OracleTree:
         if there < len(key):
             serials = [next(self.numbers) for _ in key[there:]]
             node = OracleNode(there, slots[there : len(key)], serials, 0, self.clock, 0, priority)
-            node.turn = self.model.turn
-            self.model.add(node.turn, node.kind, len(node.slots))
+            node.tick = self.model.tick
+            self.model.add(node.tick, node.kind, len(node.slots))
             self.nodes[space, key] = node
         for _, node in self.on_the_way(space, key):
             node.used, node.hits = self.clock, node.hits + hit
@@ -98,16 +98,16 @@ class OracleTree:
         return there
 
     def count_uses(self, space: Any, key: tuple) -> None:
-        self.model.next_turn()
+        self.model.next_tick()
         for _, node in self.on_the_way(space, key):
-            size, age = len(node.slots), self.model.turn - node.turn
+            size, age = len(node.slots), self.model.tick - node.tick
             if node.hits:
-                self.model.reuse(node.turn, node.kind, size, age)
+                self.model.reuse(node.tick, node.kind, size, age)
                 node.uses += 1
             else:
-                self.model.remove(node.turn, node.kind, size)
-            node.turn = self.model.turn
-            self.model.add(node.turn, node.kind, size)
+                self.model.remove(node.tick, node.kind, size)
+            node.tick = self.model.tick
+            self.model.add(node.tick, node.kind, size)
 
     def evict(self, num_tokens: int) -> list[int]:
         self.model.refresh(sum(self.sizes()))
@@ -116,7 +116,7 @@ class OracleTree:
         while left and (leaves := [path for path in self.nodes if self.is_evictable_leaf(path)]):
             victim = self.least_worth(leaves) if self.policy == "adaptive" else self.first(leaves)
             node = self.nodes.pop(victim)
-            self.model.remove(node.turn, node.kind, min(left, len(node.slots)))
+            self.model.remove(node.tick, node.kind, min(left, len(node.slots)))
             keep = max(len(node.slots) - left, 0)
             freed += node.slots[keep:]
             left -= len(node.slots) - keep
@@ -139,7 +139,7 @@ class OracleTree:
         return min(
             ends,
             key=lambda path: (
-                self.model.worth(nodes[path].kind, nodes[path].turn, nodes[path].start),
+                self.model.worth(nodes[path].kind, nodes[path].tick, nodes[path].start),
                 *self.first_out(nodes[path]),
             ),
         )

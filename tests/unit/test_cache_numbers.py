@@ -1,13 +1,16 @@
 """Numbers per request and in total: each token is counted once, and cached is never over prompt."""
 
-from dataclasses import asdict
-
 from radixkv import Namespace
 from tests.support.caches import admit, in_pages, store
 
 
 def numbers(request):
-    return tuple(asdict(request.numbers).values())  # prompt, cached, resumed, published
+    return (
+        request.prompt_tokens,
+        request.cached_tokens,
+        request.resumed_tokens,
+        request.published_tokens,
+    )
 
 
 def totals(cache, *names):

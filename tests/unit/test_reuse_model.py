@@ -7,16 +7,16 @@ from radixkv.tree.prefix_hash import STRIDE, extend_hash, shorten_hash
 from radixkv.tree.tokens import as_token_ids
 
 
-def after(turns: int) -> ReuseModel:
+def after(ticks: int) -> ReuseModel:
     model = ReuseModel()
-    for _ in range(turns):
-        model.next_turn()
+    for _ in range(ticks):
+        model.next_tick()
     return model
 
 
 def worth_by_age(model: ReuseModel, kind: int, ages: range) -> list[int]:
     model.refresh(1000)
-    return [model.worth(kind, model.turn + 1 - age, 0) for age in ages]
+    return [model.worth(kind, model.tick + 1 - age, 0) for age in ages]
 
 
 def test_ages_are_told_apart_to_a_quarter():
@@ -39,10 +39,10 @@ def test_at_first_what_waited_longer_is_worth_less():
 def test_in_a_loop_it_is_worth_most_just_before_its_turn_and_little_after():
     model = after(0)
     for _ in range(200):
-        model.next_turn()
-        if model.turn > 16:
-            model.reuse(model.turn - 16, 1, 100, 16)
-        model.add(model.turn, 1, 100)
+        model.next_tick()
+        if model.tick > 16:
+            model.reuse(model.tick - 16, 1, 100, 16)
+        model.add(model.tick, 1, 100)
     worth = worth_by_age(model, 1, range(1, 30))
     assert worth[:16] == sorted(worth[:16])
     assert worth[15] > 8 * worth[0]
@@ -52,11 +52,11 @@ def test_in_a_loop_it_is_worth_most_just_before_its_turn_and_little_after():
 def test_what_never_comes_back_is_worth_less_than_what_does():
     model = after(0)
     for _ in range(200):
-        model.next_turn()
-        model.add(model.turn, 0, 100)
-        if model.turn > 3:
-            model.reuse(model.turn - 3, 2, 50, 3)
-        model.add(model.turn, 2, 50)
+        model.next_tick()
+        model.add(model.tick, 0, 100)
+        if model.tick > 3:
+            model.reuse(model.tick - 3, 2, 50, 3)
+        model.add(model.tick, 2, 50)
     assert worth_by_age(model, 0, range(1, 4)) < worth_by_age(model, 2, range(1, 4))
 
 
@@ -77,14 +77,14 @@ def test_deep_tokens_are_worth_more():
 
 def test_old_turns_share_cells_and_no_token_is_lost():
     model = after(0)
-    for turn in range(1, 5000):
-        model.next_turn()
-        model.add(turn, turn % KINDS, 3)
+    for tick in range(1, 5000):
+        model.next_tick()
+        model.add(tick, tick % KINDS, 3)
     assert model.waiting_tokens == 3 * 4999
     assert len(model._spans) < 60
     assert sum(model._spans) == 5000
-    for turn in range(1, 5000):
-        model.remove(turn, turn % KINDS, 3)
+    for tick in range(1, 5000):
+        model.remove(tick, tick % KINDS, 3)
     assert model.waiting_tokens == 0
     assert not any(map(any, model._waiting))
 
@@ -92,9 +92,9 @@ def test_old_turns_share_cells_and_no_token_is_lost():
 def test_what_was_learnt_fades():
     model = after(1)
     for _ in range(300):
-        model.next_turn()
-        model.add(model.turn, 0, 1000)
-        model.give_up(model.turn, 0, 1000)
+        model.next_tick()
+        model.add(model.tick, 0, 1000)
+        model.give_up(model.tick, 0, 1000)
         model.refresh(1000)
     assert model._learnt <= 66 * 1000
 

@@ -59,7 +59,7 @@ def test_admit_changes_files_seldom_and_reads_tokens_once(cached):
     assert [name for _, name in calls].count("_as_int32") == 1, told
 
 
-def classes_of(part: type) -> dict[str, type]:
+def classes_of(part):
     """The class of each attribute of `part` that it says: annotated properties and parameters."""
     found = {
         name: get_type_hints(value.fget)["return"]
@@ -89,7 +89,7 @@ def classes_of(part: type) -> dict[str, type]:
     return found
 
 
-def class_of(value: ast.expr, known: dict) -> type:
+def class_of(value, known):
     """What an expression of `__init__` makes or names; `object` for what is not followed."""
     if isinstance(value, ast.Call) and isinstance(value.func, ast.Name):
         return known.get(value.func.id, object)
@@ -100,7 +100,7 @@ def class_of(value: ast.expr, known: dict) -> type:
     return object
 
 
-def reached(part: type, verb: str, seen: set) -> set:
+def reached(part, verb, seen):
     """(class, method) for each call that a static walk from `verb` finds on attributes of self."""
     if (part, verb) in seen or part not in PARTS:
         return seen | {(part, verb)}

@@ -3,11 +3,11 @@
 namespace radixkv {
 
 NodeId Adaptive::victim() {
-    if (victim_ == NONE || known_turn_ != history_.turn() ||
+    if (victim_ == NONE || known_tick_ != history_.tick() ||
         known_start_ != nodes_[victim_].start) {
         victim_ = find_victim();
     }
-    known_turn_ = history_.turn();
+    known_tick_ = history_.tick();
     assert(victim_ == NONE || is_evictable(victim_));
     known_start_ = nodes_[victim_].start;
     return victim_;

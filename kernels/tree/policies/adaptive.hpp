@@ -57,7 +57,7 @@ class Adaptive final : public Policy {
     UseHistory history_;
     std::vector<AgedLeaves> leaves_;
     NodeId victim_ = NONE;
-    uint64_t known_turn_ = 0;
+    uint64_t known_tick_ = 0;
     uint32_t known_start_ = 0;
 };
 

@@ -6,7 +6,7 @@
 
 namespace radixkv {
 
-// What a key reads must change only with a touch; see `HitsPerToken` for one that reads more.
+// What a key reads must change only with a touch; see hits_per_token.hpp for one that reads more.
 template <OrderKey (*key)(const Node&)>
 class KeyPolicy final : public Policy {
   public:

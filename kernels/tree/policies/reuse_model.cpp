@@ -5,15 +5,15 @@
 namespace radixkv {
 
 void ReuseModel::clear() {
-    turn_ = learnt_ = stale_at_ = 0;
+    tick_ = learnt_ = stale_at_ = 0;
     cells_.clear();
     cells_.reserve(MAX_CELLS + 1);
     cells_.push_back({0, 1, {}});
     reused_ = given_up_ = worth_ = {};
 }
 
-void ReuseModel::next_turn() {
-    cells_.push_back({++turn_, 1, {}});
+void ReuseModel::next_tick() {
+    cells_.push_back({++tick_, 1, {}});
     size_t end = cells_.size();
     for (uint64_t span = 1;; span *= 2) {
         size_t begin = end;
@@ -29,7 +29,7 @@ void ReuseModel::next_turn() {
 
 // Mostly the cell that was asked for last.
 ReuseModel::ByKind& ReuseModel::waiting(uint64_t used) {
-    auto is_before = [](uint64_t turn, const Cell& cell) { return turn < cell.first; };
+    auto is_before = [](uint64_t tick, const Cell& cell) { return tick < cell.first; };
     if (last_asked_ >= cells_.size() ||
         used - cells_[last_asked_].first >= cells_[last_asked_].span) {
         auto after = std::upper_bound(cells_.begin(), cells_.end(), used, is_before);
@@ -58,7 +58,7 @@ void ReuseModel::forget_half() {
 std::array<ReuseModel::ByAge, ReuseModel::KINDS> ReuseModel::at_risk() const {
     std::array<ByAge, KINDS> risk{};
     for (const Cell& cell : cells_) {
-        uint64_t age = turn_ - (cell.first + cell.span - 1);
+        uint64_t age = tick_ - (cell.first + cell.span - 1);
         if (age == 0) continue;
         uint32_t group = age_group(age);
         for (uint32_t kind = 0; kind < KINDS; ++kind) risk[kind][group] += cell.waiting[kind];
@@ -74,8 +74,8 @@ std::array<ReuseModel::ByAge, ReuseModel::KINDS> ReuseModel::at_risk() const {
 }
 
 void ReuseModel::refresh(uint64_t size) {
-    if (turn_ < stale_at_) return;
-    stale_at_ = turn_ + 1 + std::min<uint64_t>(turn_ / 128, 31);
+    if (tick_ < stale_at_) return;
+    stale_at_ = tick_ + 1 + std::min<uint64_t>(tick_ / 128, 31);
     if (learnt_ > 64 * size) forget_half();
     std::array<ByAge, KINDS> risk = at_risk();
     uint64_t doubt = size / 40 + 1;
@@ -103,7 +103,7 @@ void ReuseModel::refresh(uint64_t size) {
     }
 }
 
-// From the chances to be used in each group of ages: the best rate of uses a turn that waiting can
+// From the chances to be used in each group of ages: the best rate of uses a tick that waiting can
 // reach, if one may give up after any group. A stretch goes on while what comes next is better.
 void ReuseModel::learn(const ByAge& chance, ByAge& worth) {
     struct Stretch {
@@ -127,7 +127,7 @@ void ReuseModel::learn(const ByAge& chance, ByAge& worth) {
 }
 
 void ReuseModel::save(std::vector<uint64_t>& out) const {
-    out.insert(out.end(), {turn_, learnt_, stale_at_, cells_.size()});
+    out.insert(out.end(), {tick_, learnt_, stale_at_, cells_.size()});
     for (const Cell& cell : cells_) {
         out.insert(out.end(), {cell.first, cell.span});
         out.insert(out.end(), cell.waiting.begin(), cell.waiting.end());
@@ -139,7 +139,7 @@ void ReuseModel::save(std::vector<uint64_t>& out) const {
 
 void ReuseModel::load(SavedState& in) {
     clear();
-    turn_ = in.next();
+    tick_ = in.next();
     learnt_ = in.next();
     stale_at_ = in.next();
     cells_.resize(in.next(MAX_CELLS));
@@ -148,7 +148,7 @@ void ReuseModel::load(SavedState& in) {
         cell.span = in.next();
         for (uint64_t& count : cell.waiting) count = in.next();
     }
-    if (cells_.empty() || cells_[0].first != 0) throw std::out_of_range("no first turn");
+    if (cells_.empty() || cells_[0].first != 0) throw std::out_of_range("no first tick");
     for (auto* table : {&reused_, &given_up_, &worth_}) {
         for (ByAge& row : *table) {
             for (uint64_t& count : row) count = in.next();

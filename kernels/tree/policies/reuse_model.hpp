@@ -29,7 +29,7 @@ class SavedState {
 };
 
 // Tokens wait from one use to the next. This counts for each kind how many waited how long; ages
-// and turns are numbers of requests. Integers throughout, so that both cores agree to the last bit.
+// and ticks are numbers of requests. Integers throughout, so that both cores agree to the last bit.
 class ReuseModel {
   public:
     static constexpr uint32_t KINDS = 8;
@@ -38,14 +38,14 @@ class ReuseModel {
 
     ReuseModel() { clear(); }
 
-    uint64_t turn() const { return turn_; }
-    void next_turn();
+    uint64_t tick() const { return tick_; }
+    void next_tick();
 
-    // `count` tokens wait since turn `used`; or they do so no longer.
+    // `count` tokens wait since tick `used`; or they do so no longer.
     void add(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] += count; }
     void remove(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] -= count; }
 
-    // They were used again, `age` turns later.
+    // They were used again, `age` ticks later.
     void reuse(uint64_t used, uint32_t kind, uint64_t count, uint64_t age) {
         remove(used, kind, count);
         reused_[kind][age_group(age)] += count;
@@ -55,17 +55,17 @@ class ReuseModel {
     // They are not watched any more.
     void give_up(uint64_t used, uint32_t kind, uint64_t count) {
         remove(used, kind, count);
-        given_up_[kind][age_group(turn_ - used)] += count;
+        given_up_[kind][age_group(tick_ - used)] += count;
         learnt_ += count;
     }
 
     // Brings `worth` up to date, for a cache of `size` tokens.
     void refresh(uint64_t size);
 
-    // What keeping a token promises for each turn that it stays; more for what is deep and costs
+    // What keeping a token promises for each tick that it stays; more for what is deep and costs
     // more to compute again.
     uint64_t worth(uint32_t kind, uint64_t used, uint32_t depth) const {
-        return worth_[kind][age_group(turn_ + 1 - used)] * (DEPTH_OF_DOUBLE_COST + depth);
+        return worth_[kind][age_group(tick_ + 1 - used)] * (DEPTH_OF_DOUBLE_COST + depth);
     }
 
     // All tokens that wait; for checks.
@@ -87,7 +87,7 @@ class ReuseModel {
     static constexpr size_t MAX_SAME_SPAN = PARTS;
     static constexpr size_t MAX_CELLS = (MAX_SAME_SPAN + 1) * 64;
 
-    // The tokens that wait since some turns. Old turns share a cell: its span is at most a quarter
+    // The tokens that wait since some ticks. Old ticks share a cell: its span is at most a quarter
     // of its age.
     struct Cell {
         uint64_t first;
@@ -116,7 +116,7 @@ class ReuseModel {
         return group < PARTS ? 1 : uint64_t{1} << (group + 1 - PARTS) / PARTS;
     }
 
-    uint64_t turn_, learnt_, stale_at_;
+    uint64_t tick_, learnt_, stale_at_;
     std::vector<Cell> cells_;
     size_t last_asked_ = 0;  // a cell
     std::array<ByAge, KINDS> reused_, given_up_, worth_;

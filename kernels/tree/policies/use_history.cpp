@@ -9,12 +9,12 @@ void UseHistory::use(NodeId id) {
     const Node& node = nodes_[id];
     Seen& seen = seen_[id];
     if (node.hit_count > 0) {
-        model_.reuse(seen.used, kind(id), node.length, model_.turn() - seen.used);
+        model_.reuse(seen.used, kind(id), node.length, model_.tick() - seen.used);
         ++seen.uses;
     } else {
         model_.remove(seen.used, kind(id), node.length);
     }
-    seen.used = model_.turn();
+    seen.used = model_.tick();
     model_.add(seen.used, kind(id), node.length);
 }
 
@@ -31,11 +31,11 @@ void UseHistory::add(NodeId id, bool is_early) {
         ++asked;
         if (!ghosts_.take(hash, ghost)) continue;
         ++came_back;
-        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.turn() + is_early - ghost.used);
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.tick() + is_early - ghost.used);
     }
     // A half of it was ghosts: it counts as used once.
-    seen_[id] = {model_.turn(), came_back > 0 && 2 * came_back >= asked, hash};
-    model_.add(model_.turn(), kind(id), node.length);
+    seen_[id] = {model_.tick(), came_back > 0 && 2 * came_back >= asked, hash};
+    model_.add(model_.tick(), kind(id), node.length);
 }
 
 void UseHistory::trim(NodeId id, uint32_t keep) {
@@ -121,8 +121,8 @@ void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
         std::string name = "node " + std::to_string(public_id(own, id));
         if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
             lines.push_back("history: " + name + " has the hash of another prefix");
-        if (used(id) > model_.turn())
-            lines.push_back("history: " + name + " was used in a turn that is to come");
+        if (used(id) > model_.tick())
+            lines.push_back("history: " + name + " was used in a tick that is to come");
     }
 }
 

@@ -21,9 +21,9 @@ class UseHistory {
           ghost_every_(most_ghosts_every_),
           ghosts_(seed) {}
 
-    uint64_t turn() const { return model_.turn(); }
+    uint64_t tick() const { return model_.tick(); }
 
-    // The turn of the node's last use.
+    // The tick of the node's last use.
     uint64_t used(NodeId id) const { return seen_[id].used; }
 
     // How often the node was used, as far as the model makes a difference.
@@ -50,14 +50,14 @@ class UseHistory {
         seen_[head].hash = prefix_hash::add(above, node.tokens(), node.length);
     }
 
-    // The nodes of a key that is asked for as a whole: a turn begins. Those that nothing but early
+    // The nodes of a key that is asked for as a whole: a tick begins. Those that nothing but early
     // inserts went through were not there before: that is not a reuse.
     void use(const std::vector<NodeId>& path) {
-        model_.next_turn();
+        model_.next_tick();
         for (NodeId id : path) use(id);
     }
 
-    // A new leaf. Early: the rest of its key comes later, and its turn then.
+    // A new leaf. Early: the rest of its key comes later, and its tick then.
     void add(NodeId leaf, bool is_early);
 
     // The node is about to lose its tokens from `keep` on.

@@ -1,4 +1,4 @@
-"""Decode where requests share prefixes: each shared run of slots is read once for all under it.
+"""Steps whose requests share prefixes: each shared run of slots is read once for all under it.
 
 plan(batch, step) -> flat.plan(batch, step)          what a window, or other heads, run by
                   -> kept plan: TreePlan, Cost       on the host, kept up from step to step
@@ -9,7 +9,6 @@ plan(batch, step) -> flat.plan(batch, step)          what a window, or other hea
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from radixkv.arguments import at_least
@@ -22,11 +21,14 @@ from radixkv.attention.shared_prefix.kept_plan import KeptPlan
 from radixkv.attention.shared_prefix.kernels import TileKernels
 from radixkv.attention.triton import TritonKernels
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.kernels.gpu.attend import merge_states
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 if TYPE_CHECKING:
     from radixkv.attention.fa3 import FA3Kernels
+
+
+# Of one request. Prompts are bound by arithmetic, and there is little to gain.
+MAX_QUERY = 16
 
 
 def tree_attention(
@@ -38,10 +40,12 @@ def tree_attention(
     q_heads: int | None = None,
     core: str | None = None,
 ) -> DeviceAttention:
-    """As the flat backend, fa3 where it runs, else triton; decode steps as a tree where that pays.
+    """As the flat backend, fa3 where it runs, else triton; steps of few tokens as a tree where that
+    pays.
 
-    A step is a tree when every request has one new token, a shared prefix is long enough, and no
-    window hides it. `explain()` says what was chosen and why.
+    A step can be a tree when each request has at most MAX_QUERY new tokens (decode, drafts that are
+    verified, the end of a prompt), and a layer when no window hides what is shared. `explain()`
+    says what was chosen and why.
     k_scale, v_scale: what K and V are divided by when they are stored (fp8 only). mode: "auto", or
     "tree" or "flat" to take that always (where it is possible). q_heads: of the queries; if None,
     learnt from the first step, which is flat then. core: of the planner, see `new_planner`.
@@ -86,7 +90,7 @@ class SharedPrefixKernels:
         explanation = self._chosen(batch)
         self._is_tree = explanation.choice == "tree"
         if self._is_tree:
-            self._on_device.send(self._kept.plan, self._kept.shape, step.requests)
+            self._on_device.send(self._kept.plan, self._kept.shape, step.tokens)
         return explanation
 
     def _chosen(self, batch: AttentionBatch) -> Explanation:
@@ -103,7 +107,8 @@ class SharedPrefixKernels:
             return "the mode is flat"
         if not self._heads:
             return "the heads of the queries are not known yet"
-        return "" if batch.is_decode else "requests have more than one new token"
+        longest = max(batch.query_lens)
+        return f"a request has more than {MAX_QUERY} new tokens" if longest > MAX_QUERY else ""
 
     def _serving(self) -> str:
         return self._tiles.serving(self._heads // self.pool.kv_heads)
@@ -121,15 +126,8 @@ class SharedPrefixKernels:
         self._kept.reshape(self._tiles.shape(heads))
 
     def _run_tree(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
-        plan, out = self._on_device, torch.empty_like(q)
-        partial_o = q.new_empty((plan.num_parts, *q.shape[1:]), dtype=torch.float32)
-        partial_lse = q.new_empty((plan.num_parts, q.shape[1]), dtype=torch.float32)
         inputs = q, self.pool.k(layer), self.pool.v(layer), self._step.page_table
-        self._tiles.run(inputs, plan.wide, plan.narrow, partial_o, partial_lse, options)
-        merge_states(
-            partial_o, partial_lse, plan.starts, out, options.sinks, early=self._tiles.is_hopper
-        )
-        return out
+        return self._tiles.run(inputs, self._on_device, options)
 
 
 def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:

@@ -1,64 +1,112 @@
-"""What a decode step costs flat and as a tree, so that the cheaper is taken.
-
-The figures are those of an H200; on another card of its kind both estimates are off alike.
-"""
+"""What a step costs flat, and as a tree by each of a few ways to cut it."""
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
-from radixkv.arrays import Int32Array
-from radixkv.attention.shared_prefix.plan import Shape, TreePlan
+from radixkv.attention.shared_prefix.plan import SURVEY
+
+Float64Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Card:
-    """Microseconds, and bytes or operations a microsecond.
+    """Microseconds, and bytes or operations a microsecond; `bench.gpu.calibrate` measures them.
 
-    A flat kernel reads what is shared once from memory and the other times from its cache.
+    A flat kernel reads what is shared once from memory and the other times from its cache. block:
+    what one narrow block reads by itself. begin: what a narrow block takes beside reading. tail: of
+    the longest narrow block, this share shows after the others. half_slot, full_slot: a wide
+    block's time for a slot under up to 64 query rows, and under more. overlap: both kinds of items
+    run side by side; this share of the shorter one shows where wide blocks keep all multiprocessors
+    busy. parts: bytes of partial results. part: for one part more of the token that has
+    most.
     """
 
-    flat_launch: float = 9.0
-    tree_launch: float = 12.0
-    memory: float = 4.05e6
-    cache: float = 7.6e6
-    wide: float = 4.8e8
-    parts: float = 4.0e6
-    # Both kinds of items run side by side; this share of the shorter one shows.
-    overlap: float = 0.35
+    multiprocessors: int = 132
+    flat_launch: float = 14.0
+    flat_compute: float = 970000000.0
+    tree_launch: float = 6.9
+    memory: float = 4500000.0
+    cache: float = 7050000.0
+    block: float = 8650.0
+    begin: float = 0.00011
+    tail: float = 0.053
+    half_slot: float = 0.00976
+    full_slot: float = 0.01591
+    overlap: float = 0.54
+    parts: float = 2340000.0
+    part: float = 0.031
 
 
 H200 = Card()
 
 
 @dataclass(frozen=True)
-class Cost:
-    """Estimated microseconds of one layer, either way."""
+class Model:
+    """What a pool and the queries over it look like."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+    itemsize: int
+
+
+class Costs(NamedTuple):
+    """Estimated microseconds of one layer: flat, and by each way to cut, (n,)."""
 
     flat_us: float
-    tree_us: float
-
-    @property
-    def tree_pays(self) -> bool:
-        return self.tree_us < self.flat_us
+    tree_us: Float64Array
 
 
-def cost_of(plan: TreePlan, shape: Shape, head_dim: int, itemsize: int, card: Card = H200) -> Cost:
-    """What `plan` costs, and what its batch costs flat."""
-    slot = 2 * shape.kv_heads * head_dim * itemsize
-    heads = shape.kv_heads * shape.group
-    again = plan.total - plan.unique
-    flat = card.flat_launch + plan.unique * slot / card.memory + again * slot / card.cache
-    narrow = _slots(plan.narrow) * slot / card.memory
-    # A tile of 64 rows or fewer is computed by one half of a block.
-    rows = 64 * -(-plan.wide[:, 4] * shape.group // 64)
-    work = int(rows.astype(np.int64) @ (plan.wide[:, 2] - plan.wide[:, 1]))
-    wide = work * shape.kv_heads * head_dim * 4 / card.wide
-    parts = int(plan.starts[-1]) * heads * head_dim * 4 * 2 / card.parts
-    side_by_side = max(narrow, wide) + card.overlap * min(narrow, wide)
-    read = max(side_by_side, plan.unique * slot / card.memory)
-    return Cost(flat, card.tree_launch + read + parts)
+def costs(survey: NDArray[np.int64], max_query: int, model: Model, card: Card = H200) -> Costs:
+    """What the ways of `survey` (see `Planner.survey`) cost, and what the step costs flat."""
+    of = dict(zip(SURVEY, survey.T.astype(np.float64), strict=True))
+    return Costs(_flat_us(of, max_query, model, card), _tree_us(of, model, card))
 
 
-def _slots(items: Int32Array) -> int:
-    return int((items[:, 2] - items[:, 1]).sum())
+def _flat_us(of: dict[str, Float64Array], max_query: int, model: Model, card: Card) -> float:
+    slot = 2 * model.kv_heads * model.head_dim * model.itemsize
+    unique, total = float(of["unique"][0]), float(of["total"][0])
+    read = unique * slot / card.memory + (total - unique) * slot / card.cache
+    work = total * max_query * model.heads * model.head_dim * 4 / card.flat_compute
+    return card.flat_launch + max(read, work)
+
+
+def _tree_us(of: dict[str, Float64Array], model: Model, card: Card) -> Float64Array:
+    narrow, (wide, busy) = _narrow_us(of, model, card), _wide_us(of, model, card)
+    slot = 2 * model.kv_heads * model.head_dim * model.itemsize
+    shown = card.overlap * busy
+    side_by_side = np.maximum(narrow, wide) + shown * np.minimum(narrow, wide)
+    read = np.maximum(side_by_side, of["unique"] * slot / card.memory)
+    written = of["parts"] * model.heads * model.head_dim * 8 / card.parts
+    merged: Float64Array = card.tree_launch + read + written + card.part * of["most_parts"]
+    return merged
+
+
+def _narrow_us(of: dict[str, Float64Array], model: Model, card: Card) -> Float64Array:
+    slot = 2 * model.head_dim * model.itemsize
+    longest = of["narrow_longest"] * slot / card.block
+    all_read = of["narrow_slots"] * model.kv_heads * slot / card.memory
+    begun = of["narrow_items"] * model.kv_heads * card.begin
+    return np.maximum(all_read + begun + card.tail * longest, longest)
+
+
+def _wide_us(
+    of: dict[str, Float64Array], model: Model, card: Card
+) -> tuple[Float64Array, Float64Array]:
+    """In waves of blocks of about the same length; and the share of the multiprocessors' time
+    meanwhile that wide blocks take."""
+    items = np.maximum(of["wide_items"], 1)
+    waves = np.ceil(items * model.kv_heads / card.multiprocessors)
+    slots = np.maximum(waves * of["wide_slots"] / items, of["wide_longest"])
+    slot = card.half_slot + (card.full_slot - card.half_slot) * _fullness(of)
+    spread = of["wide_slots"] * model.kv_heads / card.multiprocessors
+    return slots * slot * (model.head_dim / 128), spread / np.maximum(slots, 1)
+
+
+def _fullness(of: dict[str, Float64Array]) -> Float64Array:
+    """The share of wide slots that is under more than 64 query rows."""
+    full: Float64Array = of["wide_halves"] / np.maximum(of["wide_slots"], 1) - 1
+    return np.maximum(full, 0)

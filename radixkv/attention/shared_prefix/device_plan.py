@@ -1,4 +1,4 @@
-"""The plan of a decode step on the device."""
+"""The plan of a step on the device."""
 
 from collections.abc import Hashable
 
@@ -20,25 +20,29 @@ class DevicePlan:
     """The work items that were sent last.
 
     heads: of the queries that they were planned for. num_parts: rows of partial results to make
-    room for. wide, narrow: the items of each kind, None where there are none.
+    room for. most_parts: of one token, rounded up to a power of two. wide, narrow: the items of
+    each kind, None where there are none.
     """
 
     def __init__(self, device: torch.device) -> None:
-        self._arrays = DeviceArrays(device)
-        self.heads = self.num_parts = 0
-        self._requests = self._num_wide = self._num_narrow = 0
+        # Room for some hundred items: plans of other batches take more or fewer, and no graph is
+        # lost to that.
+        self._arrays = DeviceArrays(device, least=2048)
+        self.heads = self.num_parts = self.most_parts = 0
+        self._tokens = self._num_wide = self._num_narrow = 0
         self._wide_rows = self._narrow_rows = 0
 
-    def send(self, plan: TreePlan, shape: Shape, requests: int) -> None:
-        """Bring `plan`, cut by `shape`, to the device, for a batch padded to `requests`."""
-        starts = np.full(requests + 1, plan.starts[-1], np.int32)
+    def send(self, plan: TreePlan, shape: Shape, tokens: int) -> None:
+        """Bring `plan`, cut by `shape`, to the device, for a batch padded to `tokens` new ones."""
+        starts = np.full(tokens + 1, plan.starts[-1], np.int32)
         starts[: len(plan.starts)] = plan.starts
-        self._requests = requests
+        self._tokens = tokens
         self.heads = shape.group * shape.kv_heads
         self._wide_rows = _rows(plan.wide, shape.group, least=64)
         self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
         self._num_wide = _up(len(plan.wide), WIDE_GRID)
         self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        self.most_parts = 1 << (int(np.diff(plan.starts).max()) - 1).bit_length()
         self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
         self._arrays.put(
             counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
@@ -50,13 +54,13 @@ class DevicePlan:
 
     @property
     def key(self) -> Hashable:
-        counts = self._num_wide, self._num_narrow, self.num_parts
+        counts = self._num_wide, self._num_narrow, self.num_parts, self.most_parts
         return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
 
     @property
     def starts(self) -> Tensor:
-        """(requests + 1,) int32, of the partial results of each request."""
-        return self._arrays["starts"][: self._requests + 1]
+        """(tokens + 1,) int32, of the partial results of each token."""
+        return self._arrays["starts"][: self._tokens + 1]
 
     @property
     def wide(self) -> Items | None:

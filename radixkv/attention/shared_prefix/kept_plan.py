@@ -1,4 +1,4 @@
-"""The plan of a decode step on the host, kept up from step to step."""
+"""The plan of a step on the host, kept up from step to step."""
 
 from collections.abc import Hashable
 
@@ -7,9 +7,14 @@ import numpy as np
 from radixkv.attention.base import AttentionBatch
 from radixkv.attention.explain import Choice, Explanation
 from radixkv.attention.factory import new_planner
-from radixkv.attention.shared_prefix.cost import Cost, cost_of
-from radixkv.attention.shared_prefix.plan import Shape, TreePlan
+from radixkv.attention.shared_prefix.cost import Model, costs
+from radixkv.attention.shared_prefix.cuts import candidates
+from radixkv.attention.shared_prefix.plan import SURVEY, Shape, TreePlan
 from radixkv.memory.kv_pool import MHATokenToKVPool
+
+# Of the flat estimate: less than that, and a step is cut into pieces though nothing is shared.
+UNSHARED = 0.9
+SHARED, UNIQUE, TOTAL = (SURVEY.index(name) for name in ("shared", "unique", "total"))
 
 
 class KeptPlan:
@@ -22,13 +27,13 @@ class KeptPlan:
     shape: Shape
 
     def __init__(self, pool: MHATokenToKVPool, core: str | None) -> None:
-        self._pool = pool
-        self._plan_rows = new_planner(core)
+        self._pool, self._core = pool, core
+        self._base = Shape(1, pool.kv_heads)
         self.forget()
 
-    def reshape(self, shape: Shape) -> None:
-        """Cut by `shape` from now on."""
-        self.shape = shape
+    def reshape(self, base: Shape) -> None:
+        """Choose among cuts like `base` from now on."""
+        self._base = base
         self.forget()
 
     def forget(self) -> None:
@@ -39,42 +44,55 @@ class KeptPlan:
     def follow(self, batch: AttentionBatch) -> None:
         """Make `plan` that of `batch`."""
         if not self._advanced(batch):
-            self.plan = self._plan_rows(batch.kv_indices, self.shape)
-            self._cost = cost_of(
-                self.plan, self.shape, self._pool.head_dim, self._pool.dtype.itemsize
-            )
-            self._counts = self.plan.total, self.plan.unique
+            self._choose(batch)
         self._versions = [] if None in batch.versions else batch.versions
         self._lengths = batch.context_lens
 
     def _advanced(self, batch: AttentionBatch) -> bool:
-        if not batch.versions or batch.versions != self._versions:
+        if not batch.versions or batch.versions != self._versions or not batch.is_decode:
             return False
         return bool((batch.context_lens == self._lengths + 1).all()) and self.plan.advance()
 
+    def _choose(self, batch: AttentionBatch) -> None:
+        """Cut `batch` in the way that is estimated to be the fastest."""
+        max_query = max(batch.query_lens)
+        shapes = candidates(self._base, max_query)
+        planner = new_planner(batch.kv_indices, batch.query_lens, self._core)
+        survey = planner.survey(shapes)
+        estimate = costs(survey, max_query, self._model())
+        best = int(estimate.tree_us.argmin())
+        self.shape, self.plan = shapes[best], planner.cut(shapes[best])
+        self._flat_us, self._tree_us = estimate.flat_us, float(estimate.tree_us[best])
+        self._survey = survey[best]
+
+    def _model(self) -> Model:
+        base, pool = self._base, self._pool
+        heads = base.group * base.kv_heads
+        return Model(heads, base.kv_heads, pool.head_dim, pool.dtype.itemsize)
+
     def explained(self, mode: str, *, tree: str, flat: str) -> Explanation:
         """What `mode` chooses by the plan. tree, flat: the kernels that would run it."""
-        plan = self.plan
-        shared = int((plan.runs[:, 3] > 1).sum())
-        choice, reason = _choice(mode, shared > 0, self._cost)
+        choice, reason = self._choice(mode)
         return Explanation(
             choice,
             reason,
             tree if choice == "tree" else flat,
-            self._cost.flat_us,
-            self._cost.tree_us,
-            *self._counts,
-            shared,
-            len(plan.wide),
-            len(plan.narrow),
+            self._flat_us,
+            self._tree_us,
+            int(self._survey[TOTAL]),
+            int(self._survey[UNIQUE]),
+            int(self._survey[SHARED]),
+            len(self.plan.wide),
+            len(self.plan.narrow),
         )
 
-
-def _choice(mode: str, is_shared: bool, cost: Cost) -> tuple[Choice, str]:
-    if mode == "tree":
-        return "tree", "the mode is tree"
-    if not is_shared:
-        return "flat", "no shared run is long enough"
-    if not cost.tree_pays:
+    def _choice(self, mode: str) -> tuple[Choice, str]:
+        if mode == "tree":
+            return "tree", "the mode is tree"
+        if self._survey[SHARED] and self._tree_us < self._flat_us:
+            return "tree", "it is estimated to be faster"
+        if self._tree_us < UNSHARED * self._flat_us:
+            return "tree", "short pieces are estimated to be faster, with nothing shared"
+        if not self._survey[SHARED]:
+            return "flat", "no shared run is long enough"
         return "flat", "flat is estimated to be as fast"
-    return "tree", "it is estimated to be faster"

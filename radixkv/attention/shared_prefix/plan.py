@@ -1,19 +1,22 @@
-"""What a decode step is cut into, and by what: the contract of the planners.
+"""What a step is cut into, and by what: the contract of the planners.
 
     rows            runs                                   work items
-    a b c d e       [a b] by 3 requests                    pieces of a run x tiles of its requests
+    a b c d e       [a b] by 3 requests                    pieces of a run x tiles of its tokens
     a b c x         [c]   by 2        [d e] [x] [y z]
     a b y z
 
 Rows share a slot at a position only if they share all before it: that is how a prefix cache hands
-slots out, and what lets a common prefix be found by bisection.
+slots out, and what lets a common prefix be found by bisection. Every new token of a request sees
+what comes before them all; the run at the end of its row, which holds them, it sees up to itself.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
 
@@ -24,11 +27,12 @@ MAX_ADVANCES = 64
 
 @dataclass(frozen=True)
 class Shape:
-    """What cutting depends on: the model's heads, and what runs well on the card.
+    """What cutting depends on: the model's heads, the card, and how long pieces are to be.
 
-    group: query heads a KV head. narrow_rows, wide_rows: query rows (requests x group) of an item
-    of either kind. wide_blocks, narrow_blocks: blocks the card runs at once, a block being an item
-    and a KV head. share: slots a request must save for its share of a run to pay.
+    group: query heads a KV head. narrow_rows, wide_rows: query rows (tokens x group) of an item of
+    either kind. wide_blocks, narrow_blocks: blocks the card runs at once, a block being an item and
+    a KV head. shortest_wide, shortest_narrow, longest_narrow: slots of a piece. share: slots a
+    request must save for its share of a run to pay.
     """
 
     group: int
@@ -42,19 +46,20 @@ class Shape:
     longest_narrow: int = 1024
     share: int = 64
 
-    @property
+    @cached_property
     def options(self) -> Int32Array:
         """All of it in order, as the native planner reads it."""
-        return np.array(list(vars(self).values()), np.int32)
+        return np.array(astuple(self), np.int32)
 
 
 @dataclass
 class TreePlan:
     """Work items (see `radixkv.kernels.gpu.attend`) of both kinds, and where their results go.
 
-    runs: (n, 4) int32, each (row, start, end, requests). starts: (requests + 1,) int32, of the
-    partial results of each request. growing: the narrow item at the end of each row, or NO_ITEM
-    where that is shared. unique, total: distinct slots, and slots that all requests see together.
+    runs: (n, 4) int32, each (row, start, end, requests). starts: (tokens + 1,) int32, of the
+    partial results of each token. growing: the narrow item at the end of each row, or NO_ITEM where
+    that is shared or of several tokens. unique, total: distinct slots, and slots that all requests
+    see together.
     """
 
     wide: Int32Array
@@ -84,11 +89,33 @@ class TreePlan:
         return True
 
 
+# What cutting would give. wide_items, narrow_items: how many. wide_slots, narrow_slots: of all
+# items. wide_halves: as wide_slots, those of items of more than 64 query rows twice. wide_longest,
+# narrow_longest: slots of the longest item. parts: partial results. most_parts: of one token.
+# unique, total: as of `TreePlan`. shared: runs of two or more requests.
+SURVEY = (
+    "wide_items",
+    "wide_slots",
+    "wide_halves",
+    "wide_longest",
+    "narrow_items",
+    "narrow_slots",
+    "narrow_longest",
+    "parts",
+    "most_parts",
+    "unique",
+    "total",
+    "shared",
+)
+
+
 class Planner(Protocol):
-    """Makes plans."""
+    """The rows of a step, to be cut by one shape or another; see `new_planner`."""
 
-    def __call__(self, rows: Sequence[Int32Array], shape: Shape) -> TreePlan:
-        """The plan of a decode batch.
+    def __init__(self, rows: Sequence[Int32Array], query_lens: Sequence[int]) -> None: ...
 
-        rows: one (context length,) int32 array a request, the new token's slot at its end.
-        """
+    def survey(self, shapes: Sequence[Shape]) -> NDArray[np.int64]:
+        """(shapes, len(SURVEY)): what cutting by each shape would give, without cutting."""
+
+    def cut(self, shape: Shape) -> TreePlan:
+        """The plan by `shape`."""

@@ -65,8 +65,8 @@ def _replayed(
     log: "RequestLog", setting: "Setting", capacities: list[int] | None, jobs: int | None
 ) -> dict[str, Any]:
     """A replay for each capacity, and some more that look for the room it takes."""
-    from radixkv.lab.replay.engine import longest_request
     from radixkv.lab.replay.paths import find_paths
+    from radixkv.lab.replay.pool import longest_request
     from radixkv.lab.replay.sweep import capacities_up_to, sweep
     from radixkv.lab.replay.target import TargetSearch
 

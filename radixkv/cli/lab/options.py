@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from radixkv.lab.logs.reading import Reading
     from radixkv.lab.logs.requests import RequestLog
     from radixkv.lab.logs.store import StoredLog
-    from radixkv.lab.replay.prefill import ModelShape
     from radixkv.lab.replay.replay import Replay
     from radixkv.lab.replay.setting import Setting
+    from radixkv.lab.report.advice import Serving
+    from radixkv.memory.model import ModelShape
 
 
 @dataclass(frozen=True, slots=True)
@@ -179,6 +180,20 @@ class PrefillOptions:
     tflops: Annotated[
         float, typer.Option(min=1e-6, help="10^12 operations a second that it sustains.")
     ] = 400
+    dtype: Annotated[
+        str | None, typer.Option(help="Type of K and V, such as fp8; by default the model's.")
+    ] = None
+    tp: Annotated[int, typer.Option(min=1, help="GPUs that divide the KV heads.")] = 1
+
+    def serving(self) -> "Serving | None":
+        """The model as it is served. Raises InvalidArgumentError."""
+        from radixkv.lab.report.advice import Serving
+        from radixkv.memory.plan import dtype_named
+
+        shape = self.shape()
+        if shape is None:
+            return None
+        return Serving(shape, dtype_named(self.dtype or shape.dtype), self.tflops, self.tp)
 
     def shape(self) -> "ModelShape | None":
         """Raises InvalidArgumentError."""
@@ -187,6 +202,13 @@ class PrefillOptions:
         return None if self.model is None else shape_named(self.model)
 
 
+RatesFile = Annotated[
+    Path | None,
+    typer.Option("--rates", help="JSON of how long steps take on a card: step_ms, prefill_us ..."),
+]
+Target = Annotated[
+    float | None, typer.Option(help="Hit rate to reach, in percent; by default 90 % of infinite.")
+]
 Jobs = Annotated[int | None, typer.Option(min=1, help="Processes; by default one a core.")]
 
 

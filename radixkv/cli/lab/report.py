@@ -3,6 +3,7 @@
 import os
 import shlex
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +14,7 @@ from radixkv.cli.lab.options import (
     Jobs,
     LogOptions,
     PrefillOptions,
+    Target,
     bar,
     finite_capacities,
     names,
@@ -34,17 +36,19 @@ def lab_report(
     sizes: Annotated[
         str | None, typer.Option("--capacities", help="Capacities to compare; by default nine.")
     ] = None,
+    target: Target = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
     """Replay a log in many ways and write one self-contained HTML report."""
     from radixkv.lab.logs.tokenizing import load_tokenizer
+    from radixkv.lab.report.advice import advise, check_target
     from radixkv.lab.report.page import render
     from radixkv.lab.report.study import study
 
     if any(out.exists() and Path(each).exists() and out.samefile(each) for each in log.files):
         raise InvalidArgumentError(f"--out {out} is the log itself", path=str(out))
-    setting, shape = cache.setting(), prefill.shape()
+    setting, serving, wanted = cache.setting(), prefill.serving(), check_target(target)
     chosen = _sizes(sizes) if sizes else None
     _check_writable(out)
     stored, requests = log.read_contents()
@@ -54,21 +58,34 @@ def lab_report(
             setting,
             policies=names(policies),
             capacities=chosen,
-            shape=shape,
+            shape=serving.shape if serving else None,
             tflops=prefill.tflops,
             tokenizer=load_tokenizer(log.tokenizer) if log.tokenizer else None,
             jobs=jobs,
             progress=progress,
         )
+        advice = advise(
+            requests,
+            setting,
+            target=wanted,
+            serving=serving,
+            found=found.findings,
+            computed=found.explained.computed_tokens,
+            jobs=jobs,
+        )
     left_out = stored.about.left_out()
     about = f"The log ({stored.about.format}) was read in {log.order} order"
     about += f"; {left_out}." if left_out else "."
     command = shlex.join(["radixkv", *sys.argv[1:]])
-    _write(out, render(found, name=log.name, about=about, command=command))
+    _write(
+        out, render(found, name=log.name, about=about, command=command, advice=advice.paragraph())
+    )
     if as_json:
-        print_json({"report": str(out), **found.to_dict()})
+        print_json(
+            {"report": str(out), "advice": advice.paragraph(), **found.to_dict(), **asdict(advice)}
+        )
     else:
-        print(f"{out}: {found.found.hit_rate:.1%} of {requests.lengths.sum():,} prompt tokens")
+        print(f"{advice.paragraph()}\n{out}")
 
 
 def _sizes(words: str) -> list[int]:

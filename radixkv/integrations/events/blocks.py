@@ -12,6 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Cleared
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.events.messages import (
@@ -23,7 +24,6 @@ from radixkv.integrations.events.messages import (
 )
 from radixkv.integrations.events.names import BlockNames, SGLangNames
 from radixkv.tree import Namespace, Stored, Trimmed
-from radixkv.tree.tokens import Int32Array
 
 
 class _Run:

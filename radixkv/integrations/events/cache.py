@@ -5,7 +5,8 @@ from types import TracebackType
 from typing import Self
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Cleared, StoredRun, runs_of
+from radixkv.cache.events import Cleared
+from radixkv.cache.runs import StoredRun, runs_of
 from radixkv.errors import HistoryLostError
 from radixkv.integrations.events.blocks import BlockTranslator
 from radixkv.integrations.events.names import BlockNames

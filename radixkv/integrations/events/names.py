@@ -9,8 +9,8 @@ from collections.abc import Mapping
 from hashlib import sha256
 from typing import Protocol
 
+from radixkv.arrays import Int32Array
 from radixkv.tree import Namespace
-from radixkv.tree.tokens import Int32Array
 
 
 class BlockNames(Protocol):

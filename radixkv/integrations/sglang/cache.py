@@ -27,6 +27,7 @@ from sglang.srt.mem_cache.base_prefix_cache import (
 )
 from sglang.srt.mem_cache.cache_init_params import CacheInitParams
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.stats import Totals
 from radixkv.errors import CacheCorruptedError, InvalidTokensError
 from radixkv.integrations.sglang.blocks import BlockEvents
@@ -37,7 +38,6 @@ from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
 from radixkv.tree.radix_tree import Change
 from radixkv.tree.show import format_tree
-from radixkv.tree.tokens import EMPTY, Int32Array
 
 R = TypeVar("R")
 Method = TypeVar("Method", bound=Callable[..., Any])

@@ -19,8 +19,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import INT32_MAX, Int32Array
 from radixkv.tree import DEFAULT, Namespace
-from radixkv.tree.tokens import INT32_MAX, Int32Array
 
 # No vocabulary comes near it.
 FIRST_WIDE = 2**30

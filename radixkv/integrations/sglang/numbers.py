@@ -16,7 +16,7 @@ from typing import Protocol
 import numpy as np
 import torch
 
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 
 class SlotNumbers(Protocol):

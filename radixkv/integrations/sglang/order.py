@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from radixkv.tree.tokens import Int32Array
+from radixkv.arrays import Int32Array
 
 
 def depth_first(paths: Sequence[Int32Array]) -> list[int]:

@@ -1,26 +1,32 @@
 // Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
-// One block of one warp an item and KV head. It copies K and V rows to shared memory STAGES - 1
-// tiles ahead of the one that it computes with: few rows are bound by memory, and what counts is
-// that much of it is on its way at all times. Scores and sums are computed transposed, slots or
-// dimensions by query rows, so that 8 rows fill a product of the tensor cores.
+// One block an item and KV head, of one warp for every 16 rows. It copies K and V rows to shared
+// memory STAGES - 1 tiles ahead of the one that it computes with: few rows are bound by memory, and
+// what counts is that much of it is on its way at all times. Scores and sums are computed
+// transposed, slots or dimensions by query rows, so that 8 rows fill a product of the tensor cores.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8 or 16), PAGE, STAGES and, for
-// fp16, HALF.
+// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8, 16, 32 or 64), PAGE, STAGES
+// and, for fp16, HALF.
 
 #include "hopper.cuh"
 
 constexpr int G = H / HK;
-constexpr int GROUPS = ROWS / 8;
-constexpr int TILE = 16;                  // slots a tile
-constexpr int TILE_BYTES = TILE * D * 2;  // rows of D elements, swizzled
-constexpr int CHUNKS = D / 8;             // 16-byte pieces of a row
-constexpr int ROWS_A_PASS = 32 / CHUNKS;
+constexpr int WARPS = ROWS < 16 ? 1 : ROWS / 16;
+constexpr int THREADS = 32 * WARPS;
+constexpr int GROUPS = ROWS < 16 ? 1 : 2;  // of 8 rows, of a warp
+constexpr int TILE = 16;                   // slots a tile
+constexpr int TILE_BYTES = TILE * D * 2;   // rows of D elements, swizzled
+constexpr int CHUNKS = D / 8;              // 16-byte pieces of a row
+constexpr int ROWS_A_PASS = THREADS / CHUNKS;
 constexpr int PASSES = TILE / ROWS_A_PASS;
 constexpr long long SLOT = (long long)HK * D * 2;  // bytes
+// A multiprocessor runs as many at once: of 8 rows few registers, of more stages less shared
+// memory.
+constexpr int BLOCKS = ROWS > 8 ? 12 / WARPS : STAGES > 2 ? 16 : 24;
 
-static_assert(ROWS == 8 || ROWS == 16, "ROWS must be 8 or 16");
+static_assert(ROWS == 8 || ROWS == 16 || ROWS == 32 || ROWS == 64, "ROWS must be 8, 16, 32 or 64");
 static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
+static_assert(PAGE > 0, "PAGE must be positive");
 static_assert(STAGES >= 2, "STAGES must be 2 or more: a tile is copied while another is computed");
 static_assert(PASSES * ROWS_A_PASS == TILE, "the passes of the copy must fill a tile");
 static_assert(2 * STAGES * TILE_BYTES <= 227 * 1024,
@@ -35,8 +41,8 @@ __device__ __forceinline__ u32 swizzled(int row, int chunk) {
     return row * D * 2 + (chunk ^ (row % 8)) * 16;
 }
 
-// A lane looks up one slot of two tiles, two tiles before they are copied; the lanes that copy a
-// row get its slot from there.
+// A lane looks up one slot of two tiles, two tiles before they are copied; the lanes of its warp
+// that copy a row get its slot from there.
 struct Producer {
     u32 k_to, v_to;
     const char *k, *v;  // this thread's piece of slot 0
@@ -55,7 +61,7 @@ struct Producer {
         k_to = smem_address(shared.k[0]) + to;
         v_to = smem_address(shared.v[0]) + to;
         // A look-up that goes to memory would take longer than two tiles do.
-        for (int at = 32 * threadIdx.x; at < count; at += 32 * 32)
+        for (int at = 32 * threadIdx.x; at < count; at += 32 * THREADS)
             prefetch(this->table + (skew + at) / PAGE);
         ahead = look_up(0);
     }
@@ -63,7 +69,7 @@ struct Producer {
     __device__ __forceinline__ int look_up(int tile) const {
         // What is past the end weighs nothing, but must be a number: it is the last of the run, for
         // in a slot of others may be a NaN of theirs.
-        const int at = skew + min(tile * TILE + (int)threadIdx.x, count - 1);
+        const int at = skew + min(tile * TILE + (int)threadIdx.x % 32, count - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }
 
@@ -88,16 +94,25 @@ struct Producer {
     }
 };
 
+// All lanes' copies are there, and all are done with the tile that is copied over next.
+__device__ __forceinline__ void meet() {
+    if constexpr (WARPS == 1)
+        __syncwarp();
+    else
+        __syncthreads();
+}
+
 // A thread has columns 2t and 2t + 1 of every group of 8 query rows, t being its lane % 4.
 struct Consumer {
     u32 q[GROUPS][D / 16][2];
     float o[GROUPS][D / 16][4], s[GROUPS][4];
     float row_max[GROUPS][2], row_sum[GROUPS][2];
     u32 k, v;  // this lane's rows of stage 0
+    int lane, first_row;
     float scale;
 
-    __device__ __forceinline__ Consumer(Shared& shared, float scale) : scale(scale) {
-        const int lane = threadIdx.x;
+    __device__ __forceinline__ Consumer(Shared& shared, float scale)
+        : lane(threadIdx.x % 32), first_row(threadIdx.x / 32 * 16), scale(scale) {
         k = smem_address(shared.k[0]) + swizzled(lane % 16, lane / 16);
         v = smem_address(shared.v[0]) + swizzled(lane / 16 * 8 + lane % 8, lane / 8 % 2);
 #pragma unroll
@@ -115,11 +130,10 @@ struct Consumer {
                                                  const Item& item, int head) {
 #pragma unroll
         for (int j = 0; j < GROUPS; j++) {
-            const int at = j * 8 + threadIdx.x / 4;
+            const int at = first_row + j * 8 + lane / 4;
             const bool there = at / G < item.queries;
             const long long token = there ? __ldg(&q_indices[item.first + at / G].x) : 0;
-            const char* row =
-                queries + (token * H + head * G + at % G) * D * 2 + threadIdx.x % 4 * 4;
+            const char* row = queries + (token * H + head * G + at % G) * D * 2 + lane % 4 * 4;
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
                 q[j][i][0] = there ? __ldg((const u32*)(row + i * 32)) : 0;
@@ -144,12 +158,19 @@ struct Consumer {
         }
     }
 
-    __device__ __forceinline__ void mask(int valid) {
+    // Of the tile that is `at` slots into the run, the slots that a row's token does not see.
+    // `item` is read anew: its fields have no registers while the tiles before the last are
+    // computed.
+    __device__ __forceinline__ void mask(int at, const volatile Item& item) {
+        const int start = item.start, limit = item.limit, step = item.step, end = item.end;
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
-            for (int r = 0; r < 4; r++)
-                if (threadIdx.x / 4 + r / 2 * 8 >= valid) s[j][r] = __int_as_float(0xff800000);
+            for (int r = 0; r < 4; r++) {
+                const int query = (first_row + j * 8 + lane % 4 * 2 + r % 2) / G;
+                const int seen = min(limit + query * step, end);
+                if (start + at + lane / 4 + r / 2 * 8 >= seen) s[j][r] = __int_as_float(0xff800000);
+            }
     }
 
     // s becomes exp2(s * scale - row_max), and what was summed before shrinks to the new row_max.
@@ -209,13 +230,14 @@ struct Consumer {
 #pragma unroll
                 for (int lanes = 4; lanes < 32; lanes *= 2)
                     total += __shfl_xor_sync(~0u, total, lanes);
-                const int at = j * 8 + threadIdx.x % 4 * 2 + r;
+                const int at = first_row + j * 8 + lane % 4 * 2 + r;
                 if (at / G >= item.queries) continue;
                 const long long out =
                     (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
-                const float over = 1.0f / total;
-                if (threadIdx.x < 4) partial_lse[out] = row_max[j][r] * scale + __log2f(total);
-                float* to = partial_o + out * D + threadIdx.x / 4;
+                // A token may see nothing of the end of its row.
+                const float over = total > 0 ? 1.0f / total : 0;
+                if (lane < 4) partial_lse[out] = row_max[j][r] * scale + __log2f(total);
+                float* to = partial_o + out * D + lane / 4;
 #pragma unroll
                 for (int i = 0; i < D / 16; i++) {
                     to[i * 16] = o[j][i][r] * over;
@@ -230,7 +252,7 @@ __device__ __forceinline__ void stay() {
     if (blockIdx.x + blockIdx.y == 0) wait_for_last();
 }
 
-extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
                 long long table_stride, const Item* items, const int* count, const int2* q_indices,
                 float* partial_o, float* partial_lse, float scale) {
@@ -245,13 +267,14 @@ extern "C" __global__ void __launch_bounds__(32, ROWS == 8 ? 24 : 12)
     Consumer consumer(shared, scale);
     consumer.load_queries(q, q_indices, item, head);
     u32 stage = 0;
-    for (int at = item.start; at < item.end; at += TILE) {
+    // Up to `full` slots into the run, every token sees every slot.
+    const int full = item.limit - item.start;
+    for (int at = 0; at < producer.count; at += TILE) {
         asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        // All lanes' copies are there, and all are done with the tile that is copied over now.
-        __syncwarp();
+        meet();
         producer.produce();
         consumer.scores(stage);
-        if (item.end - at < TILE) consumer.mask(item.end - at);
+        if (full - at < TILE) consumer.mask(at, items[blockIdx.y]);
         consumer.softmax();
         consumer.add_values(stage);
         stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;

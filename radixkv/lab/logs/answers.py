@@ -9,11 +9,11 @@ lists             outputs: text, or token ids           one text     completion,
 import json
 from typing import Any, TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs import fields
 from radixkv.lab.logs.chats import Message
 from radixkv.lab.logs.envelope import with_responses
 from radixkv.lab.logs.fields import Row
-from radixkv.tree.tokens import Int32Array
 
 # A message is rendered by the template; text and token ids are as the model wrote them.
 Answer: TypeAlias = Message | str | Int32Array

@@ -142,7 +142,7 @@ def _call(where: str, call: Any) -> dict[str, Any]:
 def _with_dates(source: str, ts: float | None) -> tuple[str, dict[str, str]]:
     """The template with a variable in place of each date, and the values of these."""
     moment = _moment(ts)
-    dates = {"date_string": moment.strftime("%d %b %Y")}
+    dates: dict[str, str] = {}
 
     def name_of(found: re.Match[str]) -> str:
         name = _DATE_NAME.format(len(dates))

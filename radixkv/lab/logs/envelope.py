@@ -8,7 +8,7 @@ from radixkv.lab.logs import fields
 from radixkv.lab.logs.fields import Row
 
 _REQUESTS = ("body", "request", "request.body", "request_body", "requestBody", "payload", "params",
-             "kwargs", "input", "data")  # fmt: skip
+             "kwargs", "request_args", "input", "data")  # fmt: skip
 _RESPONSES = ("response", "response.body", "response_body", "responseBody", "result", "output")
 
 

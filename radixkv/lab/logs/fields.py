@@ -7,9 +7,9 @@ from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, NoReturn, TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidTokensError
 from radixkv.tree import as_token_ids
-from radixkv.tree.tokens import Int32Array
 
 _BETWEEN_BRACKETS = re.compile(r"\[\d+\]")
 Row: TypeAlias = Mapping[str, Any]

@@ -8,19 +8,18 @@ from radixkv.lab.logs.fields import FieldError, Row
 
 _PIECE = 2**20  # characters that are added at a time
 _LISTS = ("data", "requests", "items", "rows", "entries", "logs", "records", "examples", "traces")
+_OF_REQUESTS = ("prompt", "messages", "input", "hash_ids", "conversations", "token_ids",
+                "input_ids", "prompt_token_ids", "body", "request")  # fmt: skip
 Read: TypeAlias = tuple[int, int, Row | FieldError]
 
 
 def values_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Read]:
     """Number of the line where each object begins, its size, and the object, or why there is none.
 
-    Of an array its elements; of an object that holds one list of objects alone, such as {"data":
-    [...]}, the elements of the list.
+    Of an array its elements.
     """
     text = _Text(lines)
-    start = text.next_character()
-    in_array = start == "["
-    if in_array:
+    if text.next_character() == "[":
         text.skip(1)
     while (character := text.next_character()) not in ("", "]"):
         if character == ",":
@@ -33,20 +32,48 @@ def values_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Read]:
             yield line, 0, FieldError("", f"it is not a JSON object: {error}",
                                       "it is not a JSON object")  # fmt: skip
             return
-        yield from ((line, size, each) for each in _objects(value, in_array=in_array))
+        yield from ((line, size, each) for each in objects_in(value))
 
 
-def _objects(value: Any, *, in_array: bool) -> Iterator[Row | FieldError]:
+def objects_in(value: Any) -> Iterator[Row | FieldError]:
+    """The object, or the ones that it is a list of under a common name, as files of tools are.
+
+    Such as {"data": [...]}, the payloads of AIPerf's inputs and the requests of GuideLLM's reports.
+    """
     if not isinstance(value, dict):
         problem = "it must be a JSON object"
         yield FieldError("", f"{problem}; got a {type(value).__name__}", problem)
-        return
-    inside = [value[name] for name in _LISTS if isinstance(value.get(name), list)]
-    if in_array or len(inside) != 1:
+    elif isinstance(value.get("payloads"), list):
+        session = {"session_id": value.get("session_id")}
+        for each in value["payloads"]:
+            yield from objects_in({**session, **each} if isinstance(each, dict) else each)
+    elif found := _list_in(value):
+        for each in found:
+            yield from objects_in(each)
+    else:
         yield value
-        return
-    for each in inside[0]:
-        yield from _objects(each, in_array=True)
+
+
+def _list_in(value: Row) -> list[Any]:
+    """The list of objects that an object is about; empty where it is a request itself."""
+    if any(name in value for name in _OF_REQUESTS):
+        return []
+    lists = [value[name] for name in _LISTS if isinstance(value.get(name), list)]
+    found = [each for each in (*lists, _requests_of_guidellm(value)) if each]
+    return found[0] if len(found) == 1 else []
+
+
+def _requests_of_guidellm(value: Row) -> list[Any]:
+    """Those of the benchmarks in one of its reports that were answered."""
+    found = value.get("benchmarks")
+    benchmarks = found if isinstance(found, list) else []
+    requests = (each.get("requests") for each in benchmarks if isinstance(each, dict))
+    return [
+        request
+        for each in requests
+        if isinstance(each, dict)
+        for request in each.get("successful") or []
+    ]
 
 
 class _Text:

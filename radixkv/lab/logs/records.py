@@ -4,8 +4,8 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.chats import Chat
-from radixkv.tree.tokens import Int32Array
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,9 +16,9 @@ from typing import TypeAlias, overload
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import DEFAULT, Namespace
-from radixkv.tree.tokens import Int32Array
 
 Indices: TypeAlias = NDArray[np.int64]
 Progress: TypeAlias = Callable[[int], object]  # receives how much is done

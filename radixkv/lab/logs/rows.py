@@ -14,17 +14,17 @@ from typing import NamedTuple, TypeAlias
 
 from radixkv.errors import InvalidLogError
 from radixkv.lab.logs.fields import FieldError, Row
-from radixkv.lab.logs.json_values import values_of
+from radixkv.lab.logs.json_values import objects_in, values_of
 from radixkv.lab.logs.packed import read_lines
 from radixkv.lab.logs.requests import Progress
-from radixkv.lab.logs.text_lines import as_utf8
+from radixkv.lab.logs.text_lines import Line, as_utf8
 
 _SHOWN_BAD = 5
 _LONGEST_CELL = 2**31 - 1  # Python's own limit would refuse long prompts
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A row: its file, the number of its line from 1, and the bytes of its line."""
 
     path: Path
@@ -32,7 +32,6 @@ class Place(NamedTuple):
     size: int = 0
 
 
-Line: TypeAlias = tuple[int, bytes]
 # A row, or why there is none.
 _Read: TypeAlias = tuple[int, int, Row | FieldError]
 
@@ -58,7 +57,7 @@ class Rows:
         self._encoding, self._progress = encoding, progress
         self.is_cut = False
         self.reasons: Counter[str] = Counter()
-        self.first_bad: list[str] = []
+        self._bad: list[tuple[int, int, str]] = []
         self.bytes_read = self.bytes_skipped = 0
         self.columns: list[str] = []
 
@@ -69,20 +68,25 @@ class Rows:
         return f"{self.paths[0]}" + (f" and {more} more" if more else "")
 
     @property
+    def first_bad(self) -> list[str]:
+        """What is wrong with the first few bad rows."""
+        return [message for *_, message in self._bad]
+
+    @property
     def skipped(self) -> int:
         return self.reasons.total()
 
-    def __iter__(self) -> Iterator[tuple[Place, Row]]:
+    def __iter__(self) -> Iterator[tuple[LinePlace, Row]]:
         for path in self.paths:
             for line, size, row in self._rows_of(path):
-                place = Place(path, line, size)
+                place = LinePlace(path, line, size)
                 self.bytes_read += size
                 if isinstance(row, FieldError):
                     self.bad(place, row)
                 else:
                     yield place, row
 
-    def bad(self, place: Place, error: FieldError) -> None:
+    def bad(self, place: LinePlace, error: FieldError) -> None:
         """The row here cannot be read: raises InvalidLogError, or counts it."""
         message = f"line {place.line}: {error.problem}"
         if not self.skip_bad:
@@ -94,8 +98,9 @@ class Rows:
             )
         self.reasons[error.reason] += 1
         self.bytes_skipped += place.size
-        if len(self.first_bad) < _SHOWN_BAD:
-            self.first_bad.append(message)
+        # Rows that cannot be parsed are found before those of the same batch that cannot be read.
+        self._bad.append((self.paths.index(place.path), place.line, message))
+        self._bad = sorted(self._bad)[:_SHOWN_BAD]
 
     def _rows_of(self, path: Path) -> Iterator[_Read]:
         lines = self._lines_of(path)
@@ -107,7 +112,8 @@ class Rows:
         if start.startswith(b"[") or start == b"{":
             yield from values_of(lines)
         elif start.startswith(b"{"):
-            yield from ((line, len(text), _json_row(text)) for line, text in lines)
+            for line, text in lines:
+                yield from ((line, len(text), each) for each in _json_rows(text))
         else:
             yield from self._csv_rows(path, lines)
 
@@ -140,22 +146,15 @@ class Rows:
         yield from _csv_rows(header, numbered, delimiter)
 
 
-def _json_row(text: bytes) -> Row | FieldError:
+def _json_rows(text: bytes) -> Iterable[Row | FieldError]:
     try:
         row = json.loads(text)
     except UnicodeDecodeError as error:
         problem = "it is not in UTF-8; --encoding names another, such as latin-1"
-        return FieldError("", f"{problem} ({error.reason} at {error.start})", problem)
+        return [FieldError("", f"{problem} ({error.reason} at {error.start})", problem)]
     except (ValueError, RecursionError) as error:
-        return FieldError("", f"it is not a JSON object: {error}", "it is not a JSON object")
-    return object_of(row)
-
-
-def object_of(value: object) -> Row | FieldError:
-    if isinstance(value, dict):
-        return value
-    problem = "it must be a JSON object"
-    return FieldError("", f"{problem}; got a {type(value).__name__}", problem)
+        return [FieldError("", f"it is not a JSON object: {error}", "it is not a JSON object")]
+    return objects_in(row)
 
 
 def _csv_rows(header: list[str], lines: Iterator[Line], delimiter: str) -> Iterator[_Read]:

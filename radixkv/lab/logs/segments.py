@@ -5,10 +5,10 @@ from typing import TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.records import BlockTokens, Prompt
 from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.pages import round_up
-from radixkv.tree.tokens import Int32Array
 
 # A part of a request, and whether the tokenizer's start token comes before it.
 Marked: TypeAlias = tuple[Prompt, bool]

@@ -21,11 +21,11 @@ from zipfile import BadZipFile
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidLogError
 from radixkv.lab.logs.atomic_files import PartialFolder, remove, sync
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.tree import DEFAULT, Namespace
-from radixkv.tree.tokens import Int32Array
 
 _DAMAGES = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError, BadZipFile)
 

@@ -6,9 +6,9 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
 from radixkv.lab.logs.packed import read_packed
-from radixkv.tree.tokens import Int32Array
 
 
 class Tokenizer(Protocol):

@@ -20,10 +20,10 @@ from typing import TypeAlias
 import numpy as np
 
 from radixkv.arguments import at_least, between
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.packed import write_packed
 from radixkv.lab.logs.requests import ListedLog, LoggedRequest
-from radixkv.tree.tokens import Int32Array
 
 VOCABULARY = 50_000
 MOST_REQUESTS = 1_000_000  # all are in memory at once

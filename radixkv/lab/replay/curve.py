@@ -19,12 +19,12 @@ from dataclasses import dataclass
 import numpy as np
 
 from radixkv.arguments import at_least
+from radixkv.arrays import INT32_MAX
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import Indices, ListedLog, LoggedRequest
 from radixkv.lab.replay.paths import Paths
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
-from radixkv.tree.tokens import INT32_MAX
 
 
 @dataclass(frozen=True, slots=True, eq=False)

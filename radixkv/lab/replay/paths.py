@@ -15,11 +15,11 @@ from typing import TypeAlias
 
 import numpy as np
 
+from radixkv.arrays import INT32_MAX, Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import Indices, LoggedRequest
 from radixkv.pages import round_down
 from radixkv.tree import RadixTree, new_tree
-from radixkv.tree.tokens import INT32_MAX, Int32Array
 
 Runs: TypeAlias = list[int]
 

@@ -1,61 +1,36 @@
-"""What a token's prefill costs a model, and so what a cached one saves."""
+"""The models whose prefill the lab counts: some by name, others by their config.json."""
 
-import json
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from numpy.typing import ArrayLike
-
 from radixkv.errors import InvalidArgumentError
+from radixkv.memory.model import ModelShape, read_model, shape_of
 
 
-@dataclass(frozen=True, slots=True)
-class ModelShape:
-    """A decoder with gated feed-forward layers.
-
-    intermediate: width of the feed-forward layers that one token passes, all its experts together.
-    """
-
-    name: str
-    layers: int
-    hidden: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    intermediate: int
-
-    @property
-    def flops_per_token(self) -> int:
-        """Of the matrices that a token passes, attention to others and the vocabulary apart."""
-        attention = self.hidden * self.head_dim * 2 * (self.heads + self.kv_heads)
-        return 2 * self.layers * (attention + 3 * self.hidden * self.intermediate)
-
-    def prefill_flops(self, start: ArrayLike, end: ArrayLike) -> Any:
-        """Of the positions [start, end) of a prompt, each attending to all up to itself.
-
-        Whole numbers would not hold it: float64.
-        """
-        first, last = np.asarray(start, np.float64), np.asarray(end, np.float64)
-        attended = (last * (last + 1) - first * (first + 1)) / 2
-        pairs = 4 * self.layers * self.heads * self.head_dim
-        return self.flops_per_token * (last - first) + pairs * attended
+def _llama(layers: int, hidden: int, heads: int, kv_heads: int, width: int) -> dict[str, Any]:
+    return {
+        "model_type": "llama",
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "num_attention_heads": heads,
+        "num_key_value_heads": kv_heads,
+        "intermediate_size": width,
+    }
 
 
 SHAPES = {
-    shape.name: shape
-    for shape in (
-        ModelShape("smollm2-135m", 30, 576, 9, 3, 64, 1536),
-        ModelShape("qwen2.5-7b", 28, 3584, 28, 4, 128, 18944),
-        ModelShape("llama-3.1-8b", 32, 4096, 32, 8, 128, 14336),
-        ModelShape("llama-3.1-70b", 80, 8192, 64, 8, 128, 28672),
-    )
+    name: shape_of(name, config)
+    for name, config in {
+        "smollm2-135m": _llama(30, 576, 9, 3, 1536),
+        "qwen2.5-7b": _llama(28, 3584, 28, 4, 18944),
+        "llama-3.1-8b": _llama(32, 4096, 32, 8, 14336),
+        "llama-3.1-70b": _llama(80, 8192, 64, 8, 28672),
+    }.items()
 }
 
 
 def shape_named(name: str) -> ModelShape:
-    """A shape of `SHAPES`, or that of a Hugging Face config.json.
+    """A shape of `SHAPES`, or that of a Hugging Face config.json or a folder with one.
 
     Raises InvalidArgumentError.
 
@@ -64,25 +39,10 @@ def shape_named(name: str) -> ModelShape:
     """
     if name in SHAPES:
         return SHAPES[name]
-    try:
-        return _of_config(name, json.loads(Path(name).read_text("utf-8")))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    if not Path(name).exists():
         raise InvalidArgumentError(
-            f"model must be one of {', '.join(SHAPES)} or a readable config.json; got {name!r} "
-            f"({type(error).__name__}: {error})",
+            f"model must be one of {', '.join(SHAPES)}, a config.json or a folder with one; "
+            f"got {name!r}",
             model=name,
-        ) from error
-
-
-def _of_config(name: str, config: dict[str, Any]) -> ModelShape:
-    heads, hidden = config["num_attention_heads"], config["hidden_size"]
-    width = config.get("moe_intermediate_size") or config["intermediate_size"]
-    return ModelShape(
-        name=name,
-        layers=config["num_hidden_layers"],
-        hidden=hidden,
-        heads=heads,
-        kv_heads=config.get("num_key_value_heads") or heads,
-        head_dim=config.get("head_dim") or hidden // heads,
-        intermediate=width * (config.get("num_experts_per_tok") or 1),
-    )
+        )
+    return read_model(name)

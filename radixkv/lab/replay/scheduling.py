@@ -10,10 +10,10 @@ from itertools import islice
 from typing import TypeAlias
 
 from radixkv.arguments import at_least
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.tree import Namespace
-from radixkv.tree.tokens import Int32Array
 
 Arrived: TypeAlias = tuple[int, LoggedRequest]
 Probe: TypeAlias = Callable[[Int32Array, Namespace], int]

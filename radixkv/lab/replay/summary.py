@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 
 from radixkv.lab.logs.requests import Indices, RequestLog
-from radixkv.lab.replay.prefill import ModelShape
 from radixkv.lab.replay.replay import Replay
+from radixkv.memory.model import ModelShape
 
 _SPANS = 20  # over time
 _SESSIONS = 10  # shown by name

@@ -8,11 +8,11 @@ from statistics import median
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.report.misses import Miss, MissReport
 from radixkv.lab.report.overlap import NOTHING, Overlap, overlap
-from radixkv.tree.tokens import Int32Array
 
 _BEFORE, _AFTER = 12, 24  # tokens shown around a place
 _SAMPLES = 16  # misses of a finding that are compared with what they differ from
@@ -120,7 +120,8 @@ class _Describer:
         return {
             "page": f"seen before, but no whole page of {self._setting.page_size}",
             "elsewhere": "seen before in another namespace",
-            "answer": "the answer to an earlier request, which is not cached",
+            "answer": "the answer to an earlier request, which "
+            + ("was still running" if self._setting.outputs else "is not cached"),
             "diverged": f"behind a difference at token {miss.start:,}",
             "appended": "new text behind the whole of an earlier prompt",
             "new": "a prompt that begins like no other before it",
@@ -130,10 +131,10 @@ class _Describer:
 
     def _advice(self, miss: Miss) -> str:
         return {
-            "evicted": "more room, or sessions kept apart: see the curve of hit rate and capacity",
+            "evicted": "more room, or admission by longest match",
             "page": "a smaller page size",
             "elsewhere": "namespaces that may share, if their tenants trust one another",
-            "answer": "cache outputs too",
+            "answer": "" if self._setting.outputs else "cache outputs too",
             "refused": "a pool that holds the longest request",
         }.get(miss.cause, "")
 

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.cache.events import Event
 from radixkv.tree import Namespace, Stored, Trimmed, new_tree
-from radixkv.tree.tokens import Int32Array
 
 NEVER = -1
 

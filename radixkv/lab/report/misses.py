@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.requests import LoggedRequest, Progress, RequestLog
 from radixkv.lab.replay.engine import Engine
 from radixkv.lab.replay.scheduling import in_scheduled_order
@@ -18,7 +19,6 @@ from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.history import Evictions, History
 from radixkv.pages import round_down
 from radixkv.tree import DEFAULT
-from radixkv.tree.tokens import Int32Array
 
 NEAR = 32  # misses that part from one prefix within so many tokens are alike
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs.requests import Indices
-from radixkv.tree.tokens import Int32Array
 
 WINDOW = 16  # tokens in a row that count as the same text
 _BASE = np.uint64(0x9E3779B97F4A7C15)

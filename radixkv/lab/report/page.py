@@ -15,8 +15,9 @@ _WORTH_SHOWING = 0.001  # of the computed tokens
 TEMPLATE = Path(__file__).with_name("page.html.jinja")
 
 
-def render(study: Study, *, name: str, about: str, command: str) -> str:
+def render(study: Study, *, name: str, about: str, command: str, advice: str = "") -> str:
     """The page. name: of the log. about: how it was read. command: what makes the page again.
+    advice: the first paragraph.
 
     Raises BackendUnavailableError where matplotlib or jinja2 is missing.
     """
@@ -30,8 +31,8 @@ def render(study: Study, *, name: str, about: str, command: str) -> str:
     environment = Environment(autoescape=True)
     drawn = {key: Markup(svg) for key, svg in plots(study).items()}
     page = environment.from_string(TEMPLATE.read_text("utf-8"))
-    return page.render(_values(study), plots=drawn, name=name, command=command, percent=percent,
-                       line=on_one_line,
+    return page.render(_values(study), advice=advice, plots=drawn, name=name, command=command,
+                       percent=percent, line=on_one_line,
                        method=_method(study, about))  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from html import escape
 from io import StringIO
 from typing import TYPE_CHECKING, Any
 
@@ -41,15 +42,45 @@ _STYLE: Any = {
 def plots(study: Study) -> dict[str, str]:
     """SVG by name, of all that the log has something to show for."""
     drawn = {
-        "capacity": _drawn(_by_policy, study),
-        "time": _drawn(_over_time, study),
-        "scheduling": _drawn(_by_scheduling, study),
-        "page_size": _drawn(_by_page_size, study),
-        "causes": _drawn(_causes, study),
+        "capacity": _drawn(_by_policy, study, _about_policies(study)),
+        "time": _drawn(_over_time, study, "Hit rate over the requests, in order."),
+        "scheduling": _drawn(_by_scheduling, study, _about_scheduling(study)),
+        "page_size": _drawn(_by_page_size, study, _about_page_sizes(study)),
+        "causes": _drawn(_causes, study, _about_causes(study)),
     }
     if study.log.sessions.max(initial=0) + 1 < len(study.log):
-        drawn["sessions"] = _drawn(_sessions, study)
+        drawn["sessions"] = _drawn(_sessions, study, "How hit rates spread over sessions.")
     return drawn
+
+
+def _about_policies(study: Study) -> str:
+    return _about_lines({each: study.by_capacity(policy=each) for each in study.policies}, study)
+
+
+def _about_scheduling(study: Study) -> str:
+    return _about_lines(
+        {name: study.by_capacity(scheduling=how) for name, how in SCHEDULINGS.items()}, study
+    )
+
+
+def _about_lines(lines: dict[str, list[float]], study: Study) -> str:
+    first, last = study.capacities[0], study.capacities[-1]
+    ends = (f"{name} {rates[0]:.1%} to {rates[-1]:.1%}" for name, rates in lines.items())
+    return f"Hit rate by capacity, from {first:,} to {last:,} tokens: {', '.join(ends)}."
+
+
+def _about_page_sizes(study: Study) -> str:
+    rates = zip(PAGE_SIZES, study.by_page_size(None), strict=True)
+    return "Hit rate of an infinite cache by page size: " + ", ".join(
+        f"{size} {rate:.1%}" for size, rate in rates
+    )
+
+
+def _about_causes(study: Study) -> str:
+    totals = study.explained.totals().items()
+    return "Computed tokens by cause: " + ", ".join(
+        f"{cause} {count:,}" for cause, count in totals if count
+    )
 
 
 def tokens(count: float, _: Any = None) -> str:
@@ -64,13 +95,15 @@ def tokens(count: float, _: Any = None) -> str:
     return f"{count:.0f}"
 
 
-def _drawn(draw: Callable[["Axes", Study], None], study: Study) -> str:
+def _drawn(draw: Callable[["Axes", Study], None], study: Study, alternative: str) -> str:
+    """alternative: what the plot shows, for people who do not see it."""
     with _axes() as (figure, axes):
         draw(axes, study)
         out = StringIO()
         figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
     text = out.getvalue()
-    return text[text.index("<svg") :]
+    svg = text[text.index("<svg") :]
+    return svg.replace("<svg", f'<svg role="img" aria-label="{escape(alternative)}"', 1)
 
 
 @contextmanager
@@ -116,7 +149,7 @@ def _by_scheduling(axes: "Axes", study: Study) -> None:
 
 
 def line_of(at: int) -> tuple[str, str]:
-    """Colour and dashes of the line numbered `at`; two rounds of colours are told apart."""
+    """Colour and dashes of the line numbered `at`; two rounds of colours differ in dashes."""
     return COLOURS[at % len(COLOURS)], "--" if at // len(COLOURS) % 2 else "-"
 
 

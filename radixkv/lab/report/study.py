@@ -10,9 +10,8 @@ from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.replay import summary
 from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
 from radixkv.lab.replay.curve import Curve, lru_curve
-from radixkv.lab.replay.engine import longest_request
 from radixkv.lab.replay.paths import find_paths
-from radixkv.lab.replay.prefill import ModelShape
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import Replay, replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
@@ -20,6 +19,7 @@ from radixkv.lab.replay.sweep import capacities_up_to, sweep
 from radixkv.lab.replay.target import TargetSearch
 from radixkv.lab.report.findings import MissFinding, findings
 from radixkv.lab.report.misses import MissReport, explain
+from radixkv.memory.model import ModelShape
 
 PAGE_SIZES = (1, 16, 64, 512)
 _CAPACITIES = 9

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 from hashlib import blake2b
+from math import ceil
 from typing import ClassVar
 
 import numpy as np
@@ -15,11 +16,15 @@ class ConsistentHashing:
     """The same worker for the same key, whatever is cached; few keys move when workers change.
 
     The order of workers for a key is that of a hash of both (rendezvous hashing). The prompt goes
-    to the first whose load is within `bound` times the mean, so no key makes one worker a hot spot.
+    to the first whose load with it is at most `bound` times the mean, rounded up, as in consistent
+    hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018); so no key makes one
+    worker a hot spot. `least_gap` requests above the mean are always allowed: with few requests for
+    each worker their number varies by as much, and a key would leave its worker for nothing.
     """
 
     name: ClassVar[str] = "consistent-hashing"
     bound: float = 1.25
+    least_gap: float = 2.0
     _seeds: dict[tuple[str, ...], NDArray[np.uint64]] = field(default_factory=dict, repr=False)
 
     def choose(self, asked: PickInput) -> RoutingChoice:
@@ -27,8 +32,9 @@ class ConsistentHashing:
         ranks = _mixed(seeds ^ np.uint64(_hash(asked.key())))
         owner = int(ranks.argmax())
         # One more is what this prompt adds.
-        most = self.bound * (asked.loads.sum() + 1) / len(seeds)
-        ranks[asked.loads + 1 > max(most, 1)] = 0
+        mean = (asked.loads.sum() + 1) / len(seeds)
+        capacity = ceil(max(self.bound * mean, mean + self.least_gap))
+        ranks[asked.loads + 1 > capacity] = 0
         at = int(ranks.argmax()) if ranks.any() else int(asked.loads.argmin())
         return RoutingChoice(at, "key owner" if at == owner else "key owner overloaded")
 

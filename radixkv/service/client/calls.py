@@ -11,13 +11,13 @@ from typing import Any, Generic, TypeAlias, TypeVar
 import numpy as np
 from google.protobuf.message import Message
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import MessageTooLargeError
 from radixkv.rpc import codec
 from radixkv.rpc.codec import Encoded, Prompt
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.rpc.method_table import GET_SERVER_INFO, GET_STATS, MATCH_PREFIX, Rpc
 from radixkv.tree import Namespace, TokenIds
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1.info_pb2 import GetServerInfoRequest, GetServerInfoResponse, GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest, MatchPrefixResponse
 
@@ -30,6 +30,7 @@ class ClientCall(Generic[Result]):
     """A request, and how to read its response.
 
     prompts: fields that come after those of `request`, read from the caller's arrays by `encode`.
+    undo: the call that gives back what this one took under a lease; None: it took nothing.
     """
 
     rpc: Rpc[Any, Any]
@@ -37,6 +38,7 @@ class ClientCall(Generic[Result]):
     timeout_s: float | None
     read: Callable[[Any], Result]
     prompts: Sequence[Encoded] = ()
+    undo: "Callable[[Result], ClientCall[Any] | None] | None" = None
 
     def encode(self) -> bytes:
         """The message as it goes over the wire; raises MessageTooLargeError."""

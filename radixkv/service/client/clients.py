@@ -19,7 +19,7 @@ from radixkv.rpc.unreachable import check_target
 from radixkv.service.client import admin_calls, calls, lease_calls
 from radixkv.service.client.calls import ClientCall
 from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
-from radixkv.service.client.lease import AsyncLease, Lease, Term, now_s
+from radixkv.service.client.lease import AsyncLease, Lease, PendingLease, Term, now_s
 from radixkv.service.client.methods import awaited, blocking, built
 from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
@@ -148,13 +148,22 @@ class Client(_Connection):
     clear = blocking(admin_calls.clear)
     check = blocking(admin_calls.check)
 
-    def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> Lease:
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> Lease:
         """A lease that renews itself until it is closed.
 
         pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
+        replaces_pool: name another pool although leases of the present one live; they end, and the
+        cache is cleared. For the admin role; without it such a lease raises LiveRequestsError.
         """
         sent_at = self._clock()
-        info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id))
+        info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool))
         return Lease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
@@ -208,11 +217,23 @@ class AsyncClient(_Connection):
     clear = awaited(admin_calls.clear)
     check = awaited(admin_calls.check)
 
-    async def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> AsyncLease:
-        """See `Client.lease`."""
-        sent_at = self._clock()
-        info = await self.send(built(lease_calls.grant, ttl_s, holder, pool_id))
-        return AsyncLease(self, info, Term(info, sent_at, self._clock))
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> PendingLease:
+        """See `Client.lease`. Awaited it is the lease; `async with` takes it either way."""
+
+        async def grant() -> AsyncLease:
+            sent_at = self._clock()
+            call = built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool)
+            info = await self.send(call)
+            return AsyncLease(self, info, Term(info, sent_at, self._clock))
+
+        return PendingLease(grant)
 
     def watch(
         self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None

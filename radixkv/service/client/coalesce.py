@@ -142,7 +142,7 @@ class Coalescer:
     def __init__(self, make: Callable[[ClientCall[Any]], Any]) -> None:
         self._make = make
         self._queue: _Queue[_Waiting] = _Queue()
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer may make calls, too
 
     def match(self, call: ClientCall[MatchReply]) -> MatchReply:
         """The call's result, or its error raised."""

@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
@@ -27,6 +27,7 @@ from radixkv.rpc import codec
 from radixkv.rpc.limits import LEASE_MARGIN_S
 from radixkv.service.client import lease_calls
 from radixkv.service.client.lease_calls import LeaseInfo, LeaseRef
+from radixkv.service.client.lost_answers import AsyncLostAnswers, LostAnswers, may_have_happened
 from radixkv.service.client.methods import awaited_under, blocking_under
 from radixkv.v1.lease_pb2 import KeepLeaseAliveRequest, KeepLeaseAliveResponse
 
@@ -80,6 +81,11 @@ class Lease:
 
     Every call checks the lease first; before every other use of its slots (a kernel, a copy) call
     `check`. Ends with `close`, by which everything that it held is dropped.
+    A call that raises has taken nothing, also where its answer was lost (a deadline, a connection
+    that broke, an interrupt): what it took is given back behind the scenes. To ask for the answer
+    again instead, call with a `request_id` of your own, a UUID, and again with the same one; then
+    nothing is given back. Whether a lost `insert` stored its tokens, `holdings` tells: those slots
+    are on loan no longer.
     """
 
     def __init__(self, client: Any, info: LeaseInfo, term: Term) -> None:
@@ -87,6 +93,7 @@ class Lease:
         self.id, self.epoch, self.ttl_s = info.id, info.epoch, info.ttl_s
         self.pool_id, self.holder = info.pool_id, info.holder
         self._closed = threading.Event()
+        self._lost_answers = LostAnswers(client.send, lambda: self._term.is_lost)
         self._stream: Any = None
         self._thread = threading.Thread(target=self._renew, name="radixkv-lease", daemon=True)
         self._thread.start()
@@ -96,6 +103,7 @@ class Lease:
     free = blocking_under(lease_calls.free)
     insert = blocking_under(lease_calls.insert)
     release = blocking_under(lease_calls.release)
+    holdings = blocking_under(lease_calls.holdings)
 
     def check(self) -> None:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
@@ -108,7 +116,12 @@ class Lease:
 
     def send(self, call: Any) -> Any:
         """See `Client.send`."""
-        return self._client.send(call)
+        try:
+            return self._client.send(call)
+        except BaseException as error:
+            if may_have_happened(error):
+                self._lost_answers.add(call)
+            raise
 
     def _renew(self) -> None:
         while not (self._closed.is_set() or self._term.is_lost):
@@ -133,6 +146,7 @@ class Lease:
         if self._closed.is_set():
             return
         self._closed.set()
+        self._lost_answers.close()
         if self._stream is not None:
             self._stream.cancel()
         self._thread.join()
@@ -154,6 +168,7 @@ class AsyncLease:
         self._client, self._term = client, term
         self.id, self.epoch, self.ttl_s = info.id, info.epoch, info.ttl_s
         self.pool_id, self.holder = info.pool_id, info.holder
+        self._lost_answers = AsyncLostAnswers(client.send, lambda: self._term.is_lost)
         self._task: asyncio.Task[None] | None = asyncio.create_task(self._renew())
 
     pin = awaited_under(lease_calls.pin)
@@ -161,6 +176,7 @@ class AsyncLease:
     free = awaited_under(lease_calls.free)
     insert = awaited_under(lease_calls.insert)
     release = awaited_under(lease_calls.release)
+    holdings = awaited_under(lease_calls.holdings)
 
     def check(self) -> None:
         """Raises LeaseExpiredError if the lease has ended, or may have."""
@@ -173,7 +189,12 @@ class AsyncLease:
 
     async def send(self, call: Any) -> Any:
         """See `Client.send`."""
-        return await self._client.send(call)
+        try:
+            return await self._client.send(call)
+        except BaseException as error:
+            if may_have_happened(error):
+                self._lost_answers.add(call)
+            raise
 
     async def _renew(self) -> None:
         while not self._term.is_lost:
@@ -194,6 +215,7 @@ class AsyncLease:
         task, self._task = self._task, None
         if task is None:
             return
+        self._lost_answers.close()
         task.cancel()
         with suppress(asyncio.CancelledError):
             await task
@@ -206,3 +228,25 @@ class AsyncLease:
     async def __aexit__(self, *_: object) -> None:
         with suppress(RadixKVError):
             await self.close()
+
+
+class PendingLease:
+    """A lease that is asked for once it is awaited, or entered: `async with client.lease() as it`.
+
+    grant: asks for it.
+    """
+
+    def __init__(self, grant: Callable[[], Awaitable[AsyncLease]]) -> None:
+        self._grant = grant
+        self._lease: AsyncLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return self._grant().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._grant()
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(*_)

@@ -1,17 +1,17 @@
 """Calls of a lease, and calls about leases; see `calls.py`."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
 from radixkv.tree import Namespace, TokenIds, as_slots
 from radixkv.tree.content import Content
-from radixkv.tree.tokens import Int32Array
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import GetLeaseRequest, GrantLeaseRequest, RevokeLeaseRequest
 from radixkv.v1.prefix_cache_pb2 import (
@@ -47,6 +47,15 @@ class LeaseInfo:
     num_pins: int
     num_slots: int
     epoch: int
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LeaseHoldings:
+    """What a lease holds. slots: on loan to it, (n,) int32, ascending. pin_ids: of its pins."""
+
+    lease: LeaseInfo
+    slots: Int32Array
+    pin_ids: tuple[int, ...]
 
 
 class LeasePage(NamedTuple):
@@ -96,11 +105,20 @@ Inserts: TypeAlias = InsertCall | Sequence[InsertCall]
 
 
 def grant(
-    ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
+    ttl_s: float,
+    holder: str = "",
+    pool_id: str = "",
+    replaces_pool: bool = False,
+    *,
+    timeout_s: float | None = None,
 ) -> ClientCall[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
-        ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
+        ttl=codec.write_seconds(ttl_s),
+        holder=holder,
+        pool_id=pool_id,
+        replaces_pool=replaces_pool,
+        request_id=new_request_id(),
     )
     return ClientCall(
         method_table.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
@@ -113,6 +131,12 @@ def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[L
     return ClientCall(
         method_table.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
     )
+
+
+def holdings(lease: LeaseRef, *, timeout_s: float | None = None) -> ClientCall[LeaseHoldings]:
+    """All slots and pins of the lease, those too that came with a response which was lost."""
+    request = GetLeaseRequest(lease_id=lease.id, want_holdings=True)
+    return ClientCall(method_table.GET_LEASE, request, timeout_s, _read_holdings)
 
 
 def leases(
@@ -147,11 +171,13 @@ def pin(
     want_slots: bool = True,
     leave_last_token: bool = True,
     timeout_s: float | None = None,
+    request_id: str | None = None,
 ) -> ClientCall[MatchReply]:
     """`Client.match`, with a pin on each match: nothing evicts it until it is released.
 
     By default with the slots, and at most all but the last token of each prompt, which is left to
     compute so that there are logits.
+    request_id: see `Lease`.
     """
     call = match(
         prompts,
@@ -162,16 +188,27 @@ def pin(
         timeout_s=timeout_s,
     )
     call.request.lease_id = lease.id  # type: ignore[attr-defined]
-    call.request.request_id = new_request_id()  # type: ignore[attr-defined]
-    return call
+    call.request.request_id = request_id or new_request_id()  # type: ignore[attr-defined]
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda reply: _release_all(lease, [m.pin_id for m in reply.matches]))
 
 
-def allocate(lease: LeaseRef, n: int, *, timeout_s: float | None = None) -> ClientCall[Allocated]:
-    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError."""
+def allocate(
+    lease: LeaseRef, n: int, *, timeout_s: float | None = None, request_id: str | None = None
+) -> ClientCall[Allocated]:
+    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError.
+
+    request_id: see `Lease`.
+    """
     request = AllocateSlotsRequest(
-        num_slots=n, lease_id=lease.id, expected_epoch=lease.epoch, request_id=new_request_id()
+        num_slots=n,
+        lease_id=lease.id,
+        expected_epoch=lease.epoch,
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    call = ClientCall(method_table.ALLOCATE_SLOTS, request, timeout_s, _read_allocated)
+    return call if request_id else replace(call, undo=lambda found: free(lease, found.slots))
 
 
 def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
@@ -191,8 +228,13 @@ def insert(
     namespace: Namespace | None = None,
     *,
     timeout_s: float | None = None,
+    request_id: str | None = None,
 ) -> ClientCall[list[InsertReply]]:
-    """Store what is computed, all of it or, where an error is raised, nothing. Frees nothing."""
+    """Store what is computed, all of it or, where the server raises an error, nothing. Frees
+    nothing.
+
+    request_id: see `Lease`.
+    """
     batch = [inserts] if isinstance(inserts, InsertCall) else list(inserts)
     codec.check_batch(len(batch), "inserts")
     request = InsertPrefixRequest(
@@ -200,9 +242,12 @@ def insert(
         inserts=[_write_insert(item, f"inserts[{at}]") for at, item in enumerate(batch)],
         lease_id=lease.id,
         expected_epoch=lease.epoch,
-        request_id=new_request_id(),
+        request_id=request_id or new_request_id(),
     )
-    return ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    call = ClientCall(method_table.INSERT_PREFIX, request, timeout_s, _read_inserted)
+    if request_id is not None:
+        return call
+    return replace(call, undo=lambda done: _release_all(lease, _new_pins(batch, done)))
 
 
 def release(
@@ -211,6 +256,15 @@ def release(
     """Drop pins; how many were still held."""
     request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
     return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
+
+
+def _new_pins(batch: Sequence[InsertCall], done: Sequence[InsertReply]) -> list[int]:
+    return [reply.pin_id for item, reply in zip(batch, done, strict=True) if not item.pin_id]
+
+
+def _release_all(lease: LeaseRef, pin_ids: Sequence[int]) -> ClientCall[int] | None:
+    held = [pin_id for pin_id in pin_ids if pin_id]
+    return release(lease, held) if held else None
 
 
 def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
@@ -237,6 +291,11 @@ def _read_lease(lease: lease_pb2.Lease, epoch: int) -> LeaseInfo:
         num_slots=lease.num_slots,
         epoch=epoch,
     )
+
+
+def _read_holdings(response: lease_pb2.GetLeaseResponse) -> LeaseHoldings:
+    info = _read_lease(response.lease, response.header.epoch)
+    return LeaseHoldings(info, codec.unpack(response.slots), tuple(response.pin_ids))
 
 
 def _read_page(response: lease_pb2.ListLeasesResponse) -> LeasePage:

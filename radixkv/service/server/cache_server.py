@@ -132,6 +132,9 @@ class CacheServer(Server):
             self._leases.settle()
             return self._leases.is_overdue
 
+    def _is_ready(self) -> bool:
+        return super()._is_ready() and not self._context.violations
+
     def _gauges(self) -> dict[str, float]:
         stats = self._cache.stats()
         return {
@@ -168,4 +171,6 @@ class CacheServer(Server):
             "hit_tokens": stats.hit_tokens,
             "evicted_tokens": stats.evicted_tokens,
             "published_tokens": stats.published_tokens,
+            "pools_ended": self._leases.num_forgotten["ended"],
+            "pools_replaced": self._leases.num_forgotten["replaced"],
         }

@@ -4,7 +4,7 @@ LRU fails where prompts come round in a loop that is larger than the cache: each
 before it is needed. Frequency alone keeps what was popular once. This policy learns when tokens are
 used again, and estimates for each leaf what keeping it would bring.
 
-**What is learnt.** Time is counted in turns: one for each whole insert, which is a request. Every
+**What is learnt.** Time is counted in ticks: one for each whole insert, which is a request. Every
 cached token waits for its next use. For each *kind* (never used again, once, ... seven times or
 more) and group of ages, `ReuseModel` counts how many tokens reached that age and how many of them
 were used then: the chance of a use at each age. A kind with few counts borrows from all kinds
@@ -18,11 +18,11 @@ least half was ghosts is of the kind used once. Ghosts stand for at most four ti
 as are cached, and go first in, first out: two or three bytes a cached token, and never more than a
 quarter of a megabyte.
 
-**Worth.** The chances give, for a token of some kind and age, the best rate of hits a turn that
-keeping it can reach: expected uses until some later age at which one gives up, over the turns that
+**Worth.** The chances give, for a token of some kind and age, the best rate of hits a tick that
+keeping it can reach: expected uses until some later age at which one gives up, over the ticks that
 it stays, at the best such age. (This is the Gittins index; "hit density" in caches.) In a loop of
-sixteen sessions, what was used fifteen turns ago is worth much, what was used just now little, and
-what was used seventeen turns ago nothing: its loop has ended. Deep tokens cost more to compute
+sixteen sessions, what was used fifteen ticks ago is worth much, what was used just now little, and
+what was used seventeen ticks ago nothing: its loop has ended. Deep tokens cost more to compute
 again, and are worth that much more.
 
 **The victim.** Leaves of a kind differ only in age. The least and the most recently used leaf of
@@ -67,7 +67,7 @@ class Ghost(NamedTuple):
 
 @dataclass(slots=True)
 class Uses:
-    """The memo of a node. used: the turn of its last use. hash: of the prefix that ends with it."""
+    """The memo of a node. used: the tick of its last use. hash: of the prefix that ends with it."""
 
     hash: int
     used: int = 0
@@ -109,23 +109,23 @@ class Adaptive(Policy):
         root.memo = Uses(hash_space(root.namespace))
 
     def use(self, path: Sequence[Node]) -> None:
-        """A turn begins."""
-        self.model.next_turn()
+        """A tick begins."""
+        self.model.next_tick()
         for node in path:
             uses: Uses = node.memo
             if node.hit_count:
-                age = self.model.turn - uses.used
+                age = self.model.tick - uses.used
                 self.model.reuse(uses.used, uses.kind, len(node.slots), age)
                 uses.count += 1
             else:  # nothing but chunks went through it: it was not there before
                 self.model.remove(uses.used, uses.kind, len(node.slots))
-            uses.used = self.model.turn
+            uses.used = self.model.tick
             self.model.add(uses.used, uses.kind, len(node.slots))
 
     def add(self, leaf: Node, *, chunked: bool) -> None:
-        """The turn of a chunk comes later."""
+        """The tick of a chunk comes later."""
         assert leaf.parent is not None
-        leaf.memo = uses = Uses(leaf.parent.memo.hash, self.model.turn)
+        leaf.memo = uses = Uses(leaf.parent.memo.hash, self.model.tick)
         asked = came_back = 0
         for end in self._cuts(leaf.start, leaf.end):
             at = max(leaf.start, (end - 1) // self._every * self._every)
@@ -136,7 +136,7 @@ class Adaptive(Policy):
             ghost = self._take_ghost(uses.hash)
             if ghost is not None:
                 came_back += 1
-                self.model.reuse(*ghost, self.model.turn + chunked - ghost.used)
+                self.model.reuse(*ghost, self.model.tick + chunked - ghost.used)
         uses.count = int(came_back > 0 and 2 * came_back >= asked)
         self.model.add(uses.used, uses.kind, len(leaf.slots))
 
@@ -196,5 +196,5 @@ class Adaptive(Policy):
             uses: Uses = node.memo
             if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
                 yield f"history: node {node.id} has the hash of another prefix"
-            if uses.used > self.model.turn:
-                yield f"history: node {node.id} was used in turn {uses.used}, which is to come"
+            if uses.used > self.model.tick:
+                yield f"history: node {node.id} was used in tick {uses.used}, which is to come"

@@ -1,6 +1,6 @@
 """When cached tokens will be used again, learnt from when they were used before.
 
-Ages and turns are numbers of requests. Integers throughout, so that both cores agree to the last
+Ages and ticks are numbers of requests. Integers throughout, so that both cores agree to the last
 bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
 """
 
@@ -41,23 +41,23 @@ _GUESS = [
 class ReuseModel:
     """Tokens wait from one use to the next: how many of each kind waited how long.
 
-    Old turns share a cell: it spans at most a quarter of its age, so that there are few of them.
+    Old ticks share a cell: it spans at most a quarter of its age, so that there are few of them.
     """
 
     def __init__(self) -> None:
-        self.turn = 0
+        self.tick = 0
         self._learnt = self._stale_at = 0
-        self._firsts = [0]  # of each cell: its first turn, how many, and tokens that wait by kind
+        self._firsts = [0]  # of each cell: its first tick, how many, and tokens that wait by kind
         self._spans = [1]
         self._waiting = [[0] * KINDS]
         self._reused = [[0] * AGES for _ in range(KINDS)]
         self._given_up = [[0] * AGES for _ in range(KINDS)]
         self._worth = [[0] * AGES for _ in range(KINDS)]
 
-    def next_turn(self) -> None:
-        """A request begins; every turn before is one older."""
-        self.turn += 1
-        self._firsts.append(self.turn)
+    def next_tick(self) -> None:
+        """A request begins; every tick before is one older."""
+        self.tick += 1
+        self._firsts.append(self.tick)
         self._spans.append(1)
         self._waiting.append([0] * KINDS)
         span, end = 1, len(self._spans)
@@ -78,7 +78,7 @@ class ReuseModel:
         del self._firsts[at + 1], self._spans[at + 1], self._waiting[at + 1]
 
     def add(self, used: int, kind: int, count: int) -> None:
-        """`count` tokens wait since turn `used`."""
+        """`count` tokens wait since tick `used`."""
         self._waiting[bisect_right(self._firsts, used) - 1][kind] += count
 
     def remove(self, used: int, kind: int, count: int) -> None:
@@ -86,7 +86,7 @@ class ReuseModel:
         self.add(used, kind, -count)
 
     def reuse(self, used: int, kind: int, count: int, age: int) -> None:
-        """They were used again, `age` turns later."""
+        """They were used again, `age` ticks later."""
         self.remove(used, kind, count)
         self._reused[kind][age_group(age)] += count
         self._learnt += count
@@ -94,15 +94,15 @@ class ReuseModel:
     def give_up(self, used: int, kind: int, count: int) -> None:
         """They are not watched any more."""
         self.remove(used, kind, count)
-        self._given_up[kind][age_group(self.turn - used)] += count
+        self._given_up[kind][age_group(self.tick - used)] += count
         self._learnt += count
 
     def worth(self, kind: int, used: int, depth: int) -> int:
-        """What keeping a token promises for each turn that it stays.
+        """What keeping a token promises for each tick that it stays.
 
         More for what is deep and costs more to compute again.
         """
-        return self._worth[kind][age_group(self.turn + 1 - used)] * (_DEPTH_OF_DOUBLE_COST + depth)
+        return self._worth[kind][age_group(self.tick + 1 - used)] * (_DEPTH_OF_DOUBLE_COST + depth)
 
     @property
     def waiting_tokens(self) -> int:
@@ -111,9 +111,9 @@ class ReuseModel:
 
     def refresh(self, size: int) -> None:
         """Bring `worth` up to date, for a cache of `size` tokens."""
-        if self.turn < self._stale_at:
+        if self.tick < self._stale_at:
             return
-        self._stale_at = self.turn + 1 + min(self.turn // 128, 31)
+        self._stale_at = self.tick + 1 + min(self.tick // 128, 31)
         if self._learnt > 64 * size:
             self._forget_half()
         risk, doubt = self._at_risk(), size // 40 + 1
@@ -141,7 +141,7 @@ class ReuseModel:
             for rows in zip(self._reused, self._given_up, strict=True)
         ]
         for first, span, waiting in zip(self._firsts, self._spans, self._waiting, strict=True):
-            age = self.turn - (first + span - 1)
+            age = self.tick - (first + span - 1)
             if age:
                 for kind, count in enumerate(waiting):
                     risk[kind][age_group(age)] += count
@@ -160,7 +160,7 @@ def _chances(reused: list[int], risk: list[int], expected: list[int], doubt: int
 
 
 def _rates(chances: list[int]) -> list[int]:
-    """The best rate of uses a turn that waiting can reach from each group on.
+    """The best rate of uses a tick that waiting can reach from each group on.
 
     One may give up after any group: a stretch goes on while what comes next is better.
     """

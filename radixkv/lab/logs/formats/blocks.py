@@ -21,8 +21,8 @@ def size_that_fits(rows: list[Row]) -> int:
     """The block size of a log with these rows. Raises FieldError where none fits."""
     known = [(fields.count(row, "input_length", low=1), len(_hashes(row))) for row in rows]
     fits = {size: sum(_fits(*each, size) for each in known) for size in _SIZES}
-    # A bad row must not make another size look right.
-    size = _USUAL if 2 * fits[_USUAL] >= len(known) else max(fits, key=fits.__getitem__)
+    # Of sizes that fit equally many the usual one; a bad row in ten does not make another right.
+    size = _USUAL if fits[_USUAL] > 0.9 * len(known) else max(fits, key=fits.__getitem__)
     if not fits[size]:
         raise FieldError("hash_ids", "no size of blocks fits input_length and hash_ids of the "
                          "first lines; give it as block_size in the lines")  # fmt: skip

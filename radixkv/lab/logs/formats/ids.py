@@ -5,6 +5,7 @@ Also under the names token_ids, prompt_token_ids and input_ids, and output_ids.
 
 from collections.abc import Iterator
 
+from radixkv.arrays import Int32Array
 from radixkv.lab.logs import fields
 from radixkv.lab.logs.envelope import request_of
 from radixkv.lab.logs.fields import Row
@@ -24,9 +25,17 @@ def parser(_: Context) -> Parse:
         request = request_of(row, _is_request) or row
         path = fields.first_of(request, *_NAMED, "prompt") or _NAMED[0]
         outputs = fields.first_of(row, *_OUTPUTS) or _OUTPUTS[0]
-        yield Record(fields.token_ids(request, path), [*fields.lists_of_ids(row, outputs)])
+        yield Record(fields.token_ids(request, path), [*_outputs(row, outputs)])
 
     return parse
+
+
+def _outputs(row: Row, path: str) -> list[Int32Array]:
+    """Lists of ids, or vLLM's objects with their token_ids."""
+    found = fields.find(row, path)
+    if isinstance(found, list) and found and isinstance(found[0], dict):
+        return [fields.token_ids(each, "token_ids") for each in found]
+    return fields.lists_of_ids(row, path)
 
 
 FORMAT = LogFormat(

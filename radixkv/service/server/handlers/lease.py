@@ -2,9 +2,10 @@
 
 from itertools import islice
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import InvalidArgumentError, MessageTooLargeError
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
+from radixkv.rpc.limits import MAX_MESSAGE_BYTES, MAX_PINS
 from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.service.server.leases import LeaseRecord
 from radixkv.v1 import lease_pb2
@@ -25,6 +26,16 @@ _DEFAULT_PAGE, _LARGEST_PAGE = 100, 1000
 _LONGEST_TOKEN = len(str(2**64))
 
 
+def _check_fits(num_slots: int) -> None:
+    size = 4 * num_slots + 16 * MAX_PINS
+    if size > MAX_MESSAGE_BYTES:
+        raise MessageTooLargeError(
+            f"holdings must fit in a message of {MAX_MESSAGE_BYTES} bytes; got {num_slots} slots",
+            size=size,
+            max_message_bytes=MAX_MESSAGE_BYTES,
+        )
+
+
 class LeaseHandlers:
     """Leases: a caller sees its own, the admin role all."""
 
@@ -32,7 +43,7 @@ class LeaseHandlers:
         self._context, self._leases = context, context.leases
 
     def grant_lease(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
-        """A new lease; naming another pool than the present one clears the cache first."""
+        """A new lease; replacing the pool clears the cache first."""
         with self._context.once(request, call, GrantLeaseResponse) as reply:
             if reply.message is None:
                 reply.message = self._grant(request, call)
@@ -40,7 +51,13 @@ class LeaseHandlers:
 
     def _grant(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
         ttl_s = codec.read_seconds(request.ttl)
-        lease = self._leases.grant(call.caller, ttl_s, request.holder, request.pool_id)
+        lease = self._leases.grant(
+            call.caller,
+            ttl_s,
+            request.holder,
+            request.pool_id,
+            replaces_pool=request.replaces_pool,
+        )
         return GrantLeaseResponse(header=self._context.header(call), lease=self._message(lease))
 
     def keep_lease_alive(
@@ -74,7 +91,14 @@ class LeaseHandlers:
         """Its remaining time and what it holds."""
         with self._context.locked():
             lease = self._leases.get(request.lease_id, call.caller)
-            return GetLeaseResponse(header=self._context.header(call), lease=self._message(lease))
+            response = GetLeaseResponse(
+                header=self._context.header(call), lease=self._message(lease)
+            )
+            if request.want_holdings:
+                _check_fits(lease.num_slots)
+                response.slots = codec.pack(self._leases.slots(lease))
+                response.pin_ids.extend(lease.pins)
+            return response
 
     def list_leases(self, request: ListLeasesRequest, call: Call) -> ListLeasesResponse:
         """One page, by id."""

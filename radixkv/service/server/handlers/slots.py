@@ -1,6 +1,7 @@
 """AllocateSlots, FreeSlots, InsertPrefix: for engines that run elsewhere."""
 
-from radixkv.cache.pin import Insert, Inserted
+from radixkv.arrays import EMPTY, Int32Array
+from radixkv.cache.loans import Insert, Inserted
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidSlotsError,
@@ -17,7 +18,6 @@ from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.service.server.leases import LeaseRecord
 from radixkv.tree import as_slots
-from radixkv.tree.tokens import EMPTY, Int32Array
 from radixkv.v1.prefix_cache_pb2 import (
     AllocateSlotsRequest,
     AllocateSlotsResponse,

@@ -1,0 +1,205 @@
+"""Calls whose answer is late or lost: nothing stays held that the caller does not know of."""
+
+import asyncio
+import random
+import socket
+import threading
+import time
+import uuid
+from contextlib import suppress
+
+import pytest
+
+from radixkv import PrefixCache, errors
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
+from tests.service.helpers import hold
+
+
+class Proxy:
+    """Between a client and a server: what the server says is delayed, or the connection cut."""
+
+    def __init__(self, target: str) -> None:
+        self.delay_s, self.cut = 0.0, False
+        host, port = target.split(":")
+        self._target = host, int(port)
+        self._listening = socket.create_server(("127.0.0.1", 0))
+        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                client, _ = self._listening.accept()
+            except OSError:
+                return
+            server = socket.create_connection(self._target)
+            threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
+            threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
+
+    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
+        try:
+            while data := source.recv(1 << 16):
+                sink.sendall(data)
+        except OSError:
+            pass
+        with suppress(OSError):
+            sink.shutdown(socket.SHUT_RDWR)
+
+    def _answer(self, server: socket.socket, client: socket.socket) -> None:
+        try:
+            while data := server.recv(1 << 16):
+                time.sleep(self.delay_s)
+                if self.cut:
+                    break
+                client.sendall(data)
+        except OSError:
+            pass
+        for each in (client, server):
+            each.close()
+
+    def close(self) -> None:
+        self._listening.close()
+
+
+@pytest.fixture
+def cache():
+    return PrefixCache(1_000)
+
+
+@pytest.fixture
+def server(cache):
+    with CacheServer(cache, "127.0.0.1:0", alone=True) as server:
+        yield server
+
+
+@pytest.fixture
+def proxy(server):
+    proxy = Proxy(server.address)
+    yield proxy
+    proxy.close()
+
+
+@pytest.fixture
+def direct(server):
+    with Client(server.address, timeout_s=60) as client:
+        yield client
+
+
+def until(condition) -> None:
+    end = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def held(direct, lease):
+    info = direct.lease_info(lease.id)
+    return info.num_slots, info.num_pins
+
+
+CALLS = {
+    "allocate": lambda lease: lease.allocate(100, timeout_s=0.2),
+    "pin": lambda lease: lease.pin([[1, 2, 3]] * 4, timeout_s=0.2),
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=CALLS)
+@pytest.mark.parametrize("how", ["late", "cut"])
+def test_what_a_lost_answer_took_comes_back(proxy, direct, cache, call, how):
+    with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
+        hold(cache, [1, 2, 3])
+        for _ in range(3):
+            proxy.delay_s, proxy.cut = (0.6, False) if how == "late" else (0.0, True)
+            with pytest.raises((errors.DeadlineExceededError, errors.ServiceUnavailableError)):
+                call(lease)
+            proxy.delay_s, proxy.cut = 0.0, False
+        until(lambda: held(direct, lease) == (0, 0))
+        assert cache.free_size == 997, "and they are free again"
+
+
+def test_a_request_id_of_ones_own_gives_the_answer_again(proxy, direct):
+    with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
+        request_id = str(uuid.uuid4())
+        proxy.delay_s = 0.6
+        with pytest.raises(errors.DeadlineExceededError):
+            lease.allocate(100, timeout_s=0.2, request_id=request_id)
+        proxy.delay_s = 0.0
+        found = lease.allocate(100, timeout_s=60, request_id=request_id)
+        assert held(direct, lease) == (100, 0)
+        assert sorted(found.slots) == lease.holdings(timeout_s=60).slots.tolist()
+
+
+def test_pins_of_a_lost_insert_are_dropped_and_its_tokens_stay(proxy, direct, cache):
+    with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
+        slots = lease.allocate(4, timeout_s=60).slots
+        proxy.delay_s = 0.6
+        with pytest.raises(errors.DeadlineExceededError):
+            lease.insert(InsertCall([1, 2, 3], slots[:3], keep=True), timeout_s=0.2)
+        proxy.delay_s = 0.0
+        until(lambda: held(direct, lease) == (1, 0))
+        assert lease.holdings(timeout_s=60).slots.tolist() == slots[3:].tolist()
+        assert cache.probe([1, 2, 3]) == 3
+
+
+def test_holdings_name_slots_and_pins(direct, cache):
+    with direct.lease(120, pool_id="p") as lease:
+        hold(cache, [1, 2, 3])
+        slots = lease.allocate(5).slots
+        pin = lease.pin([1, 2, 3]).matches[0]
+        found = lease.holdings()
+        assert (found.slots.tolist(), found.pin_ids) == (sorted(slots.tolist()), (pin.pin_id,))
+        assert found.lease.num_slots == 5
+
+
+def test_a_call_that_was_refused_is_not_sent_again(direct, cache):
+    with direct.lease(120, pool_id="p") as lease:
+        with pytest.raises(errors.OutOfSlotsError):
+            lease.allocate(2_000)
+        assert held(direct, lease) == (0, 0)
+
+
+def test_a_cancelled_task_leaves_nothing_held(proxy, direct):
+    async def run():
+        async with AsyncClient(proxy.address) as client:
+            lease = await client.lease(120, pool_id="p")
+            proxy.delay_s = 0.4
+            asking = asyncio.create_task(lease.allocate(100, timeout_s=60))
+            await asyncio.sleep(0.2)
+            asking.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await asking
+            proxy.delay_s = 0.0
+            for _ in range(600):
+                await asyncio.sleep(0.05)
+                if (await asyncio.to_thread(held, direct, lease)) == (0, 0):
+                    break
+            assert (await asyncio.to_thread(held, direct, lease)) == (0, 0)
+            await lease.close()
+
+    asyncio.run(run())
+
+
+def test_delays_and_cuts_at_random_leave_nothing_that_the_caller_does_not_know(
+    proxy, direct, cache
+):
+    """The caller keeps what it was told of; the server holds exactly that, when all is quiet."""
+    rng = random.Random(5)
+    known, pins = [], []
+    hold(cache, [1, 2, 3])
+    with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
+        for _ in range(60):
+            proxy.delay_s = rng.choice([0, 0, 0, 0.03, 0.08])
+            proxy.cut = rng.random() < 0.05
+            try:
+                if rng.random() < 0.5:
+                    known += lease.allocate(2, timeout_s=0.05).slots.tolist()
+                else:
+                    pins.append(lease.pin([1, 2, 3], timeout_s=0.05).matches[0].pin_id)
+            except (errors.DeadlineExceededError, errors.ServiceUnavailableError):
+                pass
+        proxy.delay_s, proxy.cut = 0.0, False
+        until(lambda: held(direct, lease) == (len(known), len(pins)))
+        found = lease.holdings(timeout_s=60)
+        assert found.slots.tolist() == sorted(known)
+        assert sorted(found.pin_ids) == sorted(pins)
+    assert cache.check_integrity() == []

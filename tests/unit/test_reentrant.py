@@ -1,0 +1,84 @@
+"""Finalizers and signal handlers that call the cache or the router, at any line: nothing hangs."""
+
+import subprocess
+import sys
+
+import pytest
+
+COMMON = """
+import gc, random, signal
+from radixkv import PrefixCache
+from radixkv.router import Router
+rng = random.Random(1)
+cache = PrefixCache(500, core="{core}")
+prompt = lambda: [rng.randint(0, 3) for _ in range(rng.randint(1, 30))]
+"""
+
+# An engine's request in a ring with its callback, as such things are: the collector ends it.
+FINALIZER = """
+gc.set_threshold({threshold})
+class Running:
+    def __init__(self, request):
+        self.request, self.on_done = request, lambda: self
+    def __del__(self):
+        cache.finish(self.request)
+for n in range({rounds}):
+    request = cache.admit(prompt())
+    if request is None:
+        gc.collect()
+    else:
+        Running(request)
+gc.collect()
+print(cache.check_integrity())
+"""
+
+SIGNAL = """
+cache.finish(cache.admit([9] * 40))
+def handle(*_):
+    cache.evict(1)
+    cache.events.read(0, cache.events.compact_revision, 1000)
+signal.signal(signal.SIGALRM, handle)
+signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
+for n in range({rounds}):
+    request = cache.admit(prompt())
+    if request is not None:
+        cache.finish(request)
+signal.setitimer(signal.ITIMER_REAL, 0)
+print(cache.check_integrity())
+"""
+
+PICK = """
+gc.set_threshold({threshold})
+router = Router(core="{core}")
+router.add_worker("a")
+class Picked:
+    def __init__(self, pick):
+        self.pick, self.on_done = pick, lambda: self
+    def __del__(self):
+        router.finish(self.pick)
+epoch = revision = 0
+for n in range({rounds}):
+    cache.finish(cache.admit(prompt()))
+    update = cache.events.read(epoch, revision, 1 << 20)
+    router.apply("a", update)
+    epoch, revision = update.epoch, update.revision
+    Picked(router.pick(prompt()))
+gc.collect()
+print(router.index.check_integrity())
+"""
+
+
+def run(script, **values):
+    code = (COMMON + script).format(**values)
+    return subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+    )
+
+
+@pytest.mark.parametrize("script", [FINALIZER, SIGNAL, PICK], ids=["finalizer", "signal", "pick"])
+@pytest.mark.parametrize("threshold", [1, 50])
+def test_calls_from_finalizers_and_signal_handlers_do_not_hang(core, script, threshold):
+    if script is SIGNAL and core == "python":
+        pytest.skip("calls of the Python core are not whole where a handler interrupts them")
+    done = run(script, core=core, threshold=threshold, rounds=3_000)
+    assert (done.returncode, done.stdout) == (0, "[]\n"), done.stderr
