@@ -67,13 +67,13 @@ def held(index, ids):
 
 
 def settle(index, indexer, prompts):
-    """Until both followers say the same twice with a moment between: nothing happens meanwhile."""
+    """Until both followers agree, twice with a moment between, or no longer; nothing happens
+    meanwhile, and what they say then is compared."""
     until, before = time.monotonic() + SETTLE_S, None
-    while True:
+    while time.monotonic() < until:
         now = [(held(index, ids), indexer.tokens(ids)) for ids in prompts]
-        if now == before and any(ours for ours, _ in now):
+        if now == before and any(ours for ours, _ in now) and all(a == b for a, b in now):
             return
-        assert time.monotonic() < until, now
         before = now
         time.sleep(0.5)
 
