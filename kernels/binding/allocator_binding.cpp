@@ -49,7 +49,7 @@ nb::object as_ints(nb::handle slots) {
 
 }  // namespace
 
-AllocatorBinding::AllocatorBinding(nb::handle num_slots, nb::handle page_size, nb::handle)
+AllocatorBinding::AllocatorBinding(nb::handle num_slots, nb::handle page_size)
     : allocator_(checked(num_slots, page_size)) {}
 
 nb::object AllocatorBinding::allocate(nb::handle n) {

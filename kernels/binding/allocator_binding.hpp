@@ -8,7 +8,7 @@ namespace radixkv {
 
 class AllocatorBinding {
   public:
-    AllocatorBinding(nb::handle num_slots, nb::handle page_size, nb::handle core);
+    AllocatorBinding(nb::handle num_slots, nb::handle page_size);
 
     uint32_t num_slots() const { return allocator_.num_slots; }
     uint32_t page_size() const { return allocator_.page_size; }

@@ -30,8 +30,8 @@ void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
     nb::class_<TreeBinding>(module, "Tree")
-        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "page_size"_a.none() = 1,
-             "policy"_a.none() = "lru", "core"_a = nb::none())
+        .def(nb::init<nb::handle, nb::handle>(), "page_size"_a.none() = 1,
+             "policy"_a.none() = "lru")
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
@@ -66,6 +66,7 @@ void bind_tree(nb::module_& module) {
         .def("track_changes", &TreeBinding::track_changes)
         .def("take_changes", &TreeBinding::take_changes)
         .def("all_slots", &TreeBinding::all_slots)
+        .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
@@ -74,8 +75,7 @@ void bind_tree(nb::module_& module) {
 
 void bind_allocator(nb::module_& module) {
     nb::class_<AllocatorBinding>(module, "SlotAllocator")
-        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "num_slots"_a.none(),
-             "page_size"_a.none() = 1, "core"_a = nb::none())
+        .def(nb::init<nb::handle, nb::handle>(), "num_slots"_a.none(), "page_size"_a.none() = 1)
         .def_prop_ro("num_slots", &AllocatorBinding::num_slots)
         .def_prop_ro("page_size", &AllocatorBinding::page_size)
         .def_prop_ro("free_size", &AllocatorBinding::free_size)
@@ -118,6 +118,7 @@ NB_MODULE(_core, module) {
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
+    bind_changes(module);
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

@@ -19,7 +19,8 @@ void import_python() {
     nb::module_ contract = nb::module_::import_("radixkv.tree.radix_tree");
     nb::module_ space = nb::module_::import_("radixkv.tree.namespace");
     nb::module_ content = nb::module_::import_("radixkv.tree.content");
-    nb::module_ tokens = nb::module_::import_("radixkv.tree.tokens");
+    // What is not read here is read by NumPy, whatever core RADIXKV_CORE names.
+    nb::object reader = nb::module_::import_("radixkv.tree.reader").attr("PYTHON_READER");
     nb::module_ policies = nb::module_::import_("radixkv.tree.policies");
     nb::module_ allocator = nb::module_::import_("radixkv.memory.allocator");
     looked_up = new Python{
@@ -33,6 +34,7 @@ void import_python() {
         .InsertResult = contract.attr("InsertResult"),
         .MatchResult = contract.attr("MatchResult"),
         .NodeInfo = contract.attr("NodeInfo"),
+        .NO_CHANGES = contract.attr("NO_CHANGES"),
         .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
         .Trimmed = contract.attr("Trimmed"),
@@ -51,8 +53,8 @@ void import_python() {
         .asarray = nb::module_::import_("numpy").attr("asarray"),
         .as_int = nb::module_::import_("radixkv.arguments").attr("as_int"),
         .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),
-        .as_slots = tokens.attr("as_slots"),
-        .as_token_ids = tokens.attr("as_token_ids"),
+        .as_slots = reader.attr("slots"),
+        .as_token_ids = reader.attr("token_ids"),
         .check_namespace = space.attr("check_namespace"),
         .check_pool_shape = allocator.attr("check_pool_shape"),
         .check_range = allocator.attr("check_range"),

@@ -37,7 +37,6 @@ class Spaces {
         nb::object space;
     };
 
-    NodeId find_by_identity(nb::handle space) const;
     void remember(nb::handle space, NodeId root);
 
     Tree& tree_;

@@ -7,11 +7,20 @@ namespace radixkv {
 
 namespace {
 
+// As `collections.abc.Iterable` has it.
+bool is_iterable(nb::handle object) { return Py_TYPE(object.ptr())->tp_iter != nullptr; }
+
 // Prompts that can be read without the GIL: lists are read into arrays first. Raises what is wrong
 // with one, by its number.
 class Prompts {
   public:
     explicit Prompts(nb::handle prompts) {
+        if (!is_iterable(prompts)) {
+            raise(python().InvalidTokensError,
+                  "prompts must be a sequence of prompts; got " +
+                      nb::cast<std::string>(prompts.type().attr("__name__")),
+                  nb::arg("value") = prompts);
+        }
         for (nb::handle prompt : nb::iter(prompts)) owners_.push_back(nb::borrow(prompt));
         for (size_t i = 0; i < owners_.size(); ++i) add(i);
     }

@@ -6,13 +6,13 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import DEFAULT, Stored, Trimmed
+from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
 EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
 
@@ -23,6 +23,9 @@ class Cleared:
 
 
 Logged: TypeAlias = Stored | Trimmed | Cleared
+
+
+_CLEARED = (Cleared(),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +63,7 @@ class EventLog:
         # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
         self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, tuple[Logged, ...]] = {}
+        self._kept: dict[int, Changes | tuple[Cleared]] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -68,13 +71,12 @@ class EventLog:
         self.compact_revision = 0
         self.is_complete = True
 
-    def append(self, changes: Iterable[Stored | Trimmed]) -> None:
+    def append(self, changes: Changes) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
-        kept = tuple(changes)
-        if not kept:
+        if not changes:
             return
         with self._lock:
-            self._add(kept)
+            self._add(changes)
         for listener in self._listeners:
             listener()
 
@@ -86,7 +88,7 @@ class EventLog:
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add((Cleared(),))
+            self._add(_CLEARED)
         for listener in self._listeners:
             listener()
 
@@ -116,7 +118,7 @@ class EventLog:
             while revision < self.revision and size < max_bytes:
                 revision += 1
                 events += self._events_of(revision)
-                size += _size(self._kept.get(revision, ()))
+                size += _size(self._kept.get(revision, NO_CHANGES))
             return Update(self.epoch, revision, tuple(events))
 
     def position(self) -> tuple[int, int]:
@@ -171,7 +173,7 @@ class EventLog:
             revision=self.revision,
         )
 
-    def _add(self, changes: tuple[Logged, ...]) -> None:
+    def _add(self, changes: Changes | tuple[Cleared]) -> None:
         self.revision = revision = self.revision + 1
         self._kept[revision] = changes
         self._bytes += _size(changes)
@@ -184,14 +186,9 @@ class EventLog:
         self._bytes -= _size(self._kept.pop(self.compact_revision, ()))
 
 
-def _size(changes: tuple[Logged, ...]) -> int:
+def _size(changes: Changes | tuple[Cleared]) -> int:
     size = EVENT_BYTES * len(changes)
-    for change in changes:
-        if type(change) is Stored:
-            size += change.codes.nbytes
-            if change.namespace is not DEFAULT:  # most are, and it has no texts
-                size += change.namespace.num_bytes
-    return size
+    return size if changes is _CLEARED else size + changes.num_bytes
 
 
 def _new_epoch() -> int:

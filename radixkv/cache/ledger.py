@@ -45,7 +45,10 @@ class SlotLedger:
     deferred: deque[tuple[Fence, Int32Array]]
 
     def __init__(self, allocator: TokenToKVAllocator) -> None:
-        """See the class."""
+        """Only a core has one: see `radixkv.cache.factory.new_ledger`."""
+        raise TypeError(
+            "SlotLedger is a contract; make one with radixkv.cache.factory.new_ledger(...)"
+        )
 
     @property
     def free_size(self) -> int:

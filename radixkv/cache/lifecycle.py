@@ -13,7 +13,7 @@ import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
-from radixkv.cache.request import Request, State
+from radixkv.cache.request import Request, RequestState
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
@@ -176,7 +176,7 @@ class Lifecycle:
             request.published_tokens += new
             self._totals.published_tokens += new
 
-    def end(self, request: Request, state: State, fence: Fence | None) -> None:
+    def end(self, request: Request, state: RequestState, fence: Fence | None) -> None:
         """Give everything back."""
         if request.capacity > request.shared or fence is not None:
             self._ledger.give_back(request.table[request.shared : request.capacity], fence)

@@ -128,7 +128,8 @@ class Loans:
     @property
     def num_pins(self) -> int:
         """Pins on what is cached, those that a reset made void apart."""
-        return sum(pin.handle is not None for pin in self.pins)
+        with self.transactions.lock:
+            return sum(pin.handle is not None for pin in self.pins)
 
     # ---- slots ----
 
@@ -168,17 +169,20 @@ class Loans:
 
     def slots_of(self, borrower: int) -> Int32Array:
         """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
-        return self._borrowers.slots_of(borrower)
+        with self.transactions.lock:
+            return self._borrowers.slots_of(borrower)
 
     @property
     def aside_size(self) -> int:
         """Slots set aside."""
-        return self._borrowers.num_aside
+        with self.transactions.lock:
+            return self._borrowers.num_aside
 
     @property
     def num_loaned(self) -> int:
         """Slots on loan."""
-        return self._borrowers.num_loaned
+        with self.transactions.lock:
+            return self._borrowers.num_loaned
 
     @transaction
     def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:

@@ -45,6 +45,7 @@ from radixkv.memory import ReqToTokenPool, TokenToKVAllocator, new_allocator
 from radixkv.pages import round_up
 from radixkv.tree import (
     DEFAULT,
+    ContentSpan,
     MatchResult,
     Namespace,
     RadixTree,
@@ -60,7 +61,7 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
 @final
 class PrefixCache:
-    """A prefix cache over `num_slots` slots. Thread-safe; no call waits for another's work.
+    """A prefix cache over `num_slots` slots. Thread-safe: one lock around each call.
 
     max_requests, max_context_len: rows and columns of `req_to_token`. None: as long as the pool
     allows, up to 131,072.
@@ -250,7 +251,7 @@ class PrefixCache:
         store: False keeps its tokens out of the tree for good.
         priority: what the policy of that name goes by.
         resume: a retracted request goes on, with its id, numbers, namespace, content, store and
-        priority.
+        priority; what is given of these beside it must be its own.
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
@@ -262,6 +263,7 @@ class PrefixCache:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
             self._check_resumes(resume, namespace)
+            self._check_kept(resume, check_content(content, length), store, priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
         if priority or type(priority) is not int:
@@ -522,6 +524,20 @@ class PrefixCache:
                 f"namespace must be that of the resumed request, {request.namespace}; "
                 f"got {namespace}"
             )
+
+    def _check_kept(
+        self, request: Request, content: list[ContentSpan], store: bool, priority: int
+    ) -> None:
+        for name, given, default, kept in (
+            ("content", tuple(content), (), request.content),
+            ("store", store, True, request.store),
+            ("priority", priority, 0, request.priority),
+        ):
+            if given not in (default, kept):
+                raise InvalidArgumentError(
+                    f"{name} must be that of the resumed request, {kept}; got {given}",
+                    request=request.id,
+                )
 
     def _refuse_length(self, length: int) -> NoReturn:
         if not length:

@@ -10,7 +10,7 @@ from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
 
-State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
+RequestState: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
 
 
 class Request:
@@ -85,7 +85,7 @@ class Request:
         generation: int,
     ) -> None:
         """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
-        self.state: State = "running"
+        self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
         self._tokens, self.length, self.cached_len = tokens, length, cached_len
         self.shared, self.handle, self.generation = shared, handle, generation

@@ -11,16 +11,20 @@ from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 class TokenToKVAllocator:
     """The slots `page_size` to `num_slots + page_size - 1`, in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. core: see `new_allocator`. Cost: O(1) a slot;
-    `free` of the Python core O(n log n).
+    What was freed last is handed out first. core: which one it is, "native" or "python".
+
+    A contract: `new_allocator` makes one. Cost: O(1) a slot; `free` of the Python core O(n log n).
     """
 
     num_slots: int
     page_size: int
     core: str
 
-    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None:
-        """See the class. Raises InvalidArgumentError."""
+    def __init__(self, num_slots: int, page_size: int = 1) -> None:
+        """Only a core has one: see `radixkv.memory.new_allocator`."""
+        raise TypeError(
+            "TokenToKVAllocator is a contract; make one with radixkv.memory.new_allocator(...)"
+        )
 
     @property
     def free_size(self) -> int:

@@ -24,4 +24,4 @@ def new_allocator(
         native="radixkv.memory.native_allocator:NativeAllocator",
         python="radixkv.memory.python_allocator:PythonAllocator",
     )
-    return chosen(num_slots, page_size, core)
+    return chosen(num_slots, page_size)

@@ -16,7 +16,7 @@ class PythonAllocator(TokenToKVAllocator):
 
     core = "python"
 
-    def __init__(self, num_slots: int, page_size: int = 1, core: str | None = None) -> None:
+    def __init__(self, num_slots: int, page_size: int = 1) -> None:
         check_pool_shape(num_slots, page_size)
         self.num_slots = num_slots
         self.page_size = page_size

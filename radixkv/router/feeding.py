@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 # So many in a row, and a worker counts as unreachable.
 _FAILURES, _MISSES = 2, 2
 # Between attempts to reach a worker: twice as long each time.
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S, _MOST_DOUBLINGS = 0.05, 2.0, 10
 
 
 class Stream(Protocol):
@@ -125,7 +125,8 @@ class Feeder:
                 self._failed(error)
             else:
                 self.num_failures += 1
-            wait_s = min(_FIRST_WAIT_S * 2 ** (self.num_failures - 1), _LONGEST_WAIT_S)
+            doublings = min(self.num_failures - 1, _MOST_DOUBLINGS)  # a float ends at 2.0 ** 1024
+            wait_s = min(_FIRST_WAIT_S * 2**doublings, _LONGEST_WAIT_S)
             self._stopping.wait(wait_s)
 
     def _failed(self, error: Exception) -> None:

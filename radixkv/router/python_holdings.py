@@ -20,7 +20,8 @@ from radixkv.router.python_nodes import (
     holds_next,
     note,
 )
-from radixkv.tree import TokenIds, as_token_ids
+from radixkv.tree import TokenIds
+from radixkv.tree.reader import PYTHON_READER
 
 
 class PythonHoldings:
@@ -243,7 +244,7 @@ class PythonHoldings:
     def lengths(
         self, token_ids: TokenIds, root: int, holders: IntArray | None = None
     ) -> Int32Array:
-        key = as_token_ids(token_ids)
+        key = PYTHON_READER.token_ids(token_ids)
         out = np.zeros(max(self._runs, default=-1) + 1, np.int32)
         node, at = self._roots[root], 0
         while at == node.end < len(key) and int(key[at]) in node.children:

@@ -6,7 +6,13 @@ from radixkv.tree.reader import Reader
 
 
 def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -> RadixTree:
-    """An empty tree of the core that is to run; see `RadixTree` for the arguments and errors.
+    """An empty tree of the core that is to run.
+
+    page_size: tokens a page, 1 or more. policy: what is evicted first, a name in
+    `radixkv.tree.POLICIES`.
+    core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
+    Raises InvalidArgumentError for an unknown policy or core or a bad page size, and
+    CoreUnavailableError if the native core is asked for and not built.
 
     >>> tree = new_tree()
     >>> tree.insert([1, 2, 3], [11, 12, 13]).prefix_length
@@ -19,11 +25,11 @@ def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -
         native="radixkv.tree.native_tree:NativeRadixTree",
         python="radixkv.tree.python_tree:PythonRadixTree",
     )
-    return chosen(page_size, policy, core)
+    return chosen(page_size, policy)
 
 
 def new_reader(core: str | None = None) -> Reader:
-    """What reads token ids in the core that is to run; see `RadixTree` for `core` and the errors.
+    """What reads token ids in the core that is to run; see `new_tree` for `core` and the errors.
 
     >>> new_reader().token_ids(b"\\1\\0\\0\\0")
     array([1], dtype=int32)

@@ -15,8 +15,9 @@ from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
 from radixkv.tree.radix_tree import (
+    NO_CHANGES,
     AdmitResult,
-    Change,
+    Changes,
     Handle,
     InsertResult,
     Ledger,
@@ -33,7 +34,7 @@ class PythonRadixTree(RadixTree):
 
     core = "python"
 
-    def __init__(self, page_size: int = 1, policy: str = "lru", core: str | None = None) -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
         if type(page_size) is not int or page_size < 1:
             raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
         self.page_size = page_size
@@ -66,8 +67,9 @@ class PythonRadixTree(RadixTree):
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[MatchResult]:
+        keys = PYTHON_READER.prompts(prompts)
         check_namespace(namespace)
-        return [self.nodes.match(codes, namespace) for codes in PYTHON_READER.prompts(prompts)]
+        return [self.nodes.match(codes, namespace) for codes in keys]
 
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
@@ -211,12 +213,12 @@ class PythonRadixTree(RadixTree):
         if self.nodes.changes is None:
             self.nodes.changes = []
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> Changes:
         taken = self.nodes.changes
         if not taken:
-            return []
+            return NO_CHANGES
         self.nodes.changes = []
-        return taken
+        return Changes(taken)
 
     def walk(self) -> Iterator[NodeInfo]:
         for namespace, node in self.nodes.walk():

@@ -1,7 +1,7 @@
 """Reads token ids and slots into int32 arrays, whatever the caller has."""
 
 from array import array
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
@@ -55,11 +55,24 @@ class Reader:
         return _as_int32(values, name, InvalidSlotsError) if slots is None else slots
 
     def prompts(self, values: Sequence[TokenIds]) -> list[Int32Array]:
-        """`token_ids` of each prompt; an error names the prompt by its number."""
-        return [
-            _as_int32(prompt, f"prompts[{at}]", InvalidTokensError) if ids is None else ids
-            for at, (prompt, ids) in enumerate(zip(values, map(self.read_ids, values), strict=True))
-        ]
+        """`token_ids` of each prompt; an error names the prompt by its number.
+
+        Any iterable will do. Raises InvalidTokensError.
+        """
+        if not isinstance(values, Iterable):
+            raise InvalidTokensError(
+                f"prompts must be a sequence of prompts; got {type(values).__name__}", value=values
+            )
+        read: list[Int32Array] = []
+        for at, prompt in enumerate(values):
+            ids = self.read_ids(prompt)
+            read.append(
+                _as_int32(prompt, f"prompts[{at}]", InvalidTokensError) if ids is None else ids
+            )
+        return read
+
+
+_BOOLS = {bool, np.bool_}
 
 
 def _read_nothing(*values: object) -> None:
@@ -102,6 +115,9 @@ def _to_array(
 ) -> NDArray[Any]:
     if isinstance(values, str) or not hasattr(values, "__len__"):
         raise error(f"{name} must be a sequence of ints; got {type(values).__name__}", value=values)
+    # NumPy reads a bool among ints as 0 or 1.
+    if isinstance(values, list | tuple) and not _BOOLS.isdisjoint(map(type, values)):
+        _name_bad_item(values, name, error, "bools")
     try:
         return np.asarray(values)
     except (ValueError, OverflowError, TypeError, RuntimeError):
@@ -116,7 +132,7 @@ def _name_bad_item(
 ) -> NoReturn:
     if isinstance(values, list | tuple):
         for at, value in enumerate(values):
-            if not isinstance(value, int | np.integer):
+            if not isinstance(value, int | np.integer) or isinstance(value, bool):
                 raise error(
                     f"{name}[{at}] must be an int from 0 to 2**31 - 1; "
                     f"got {value!r} ({type(value).__name__})",

@@ -3,7 +3,6 @@
 A tree reads with the reader of its own core; these use the one that RADIXKV_CORE names.
 """
 
-from collections.abc import Sequence
 from functools import cache
 
 from radixkv.arrays import Int32Array
@@ -24,11 +23,6 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
     Raises InvalidTokensError naming the first bad position. Cost: O(n).
     """
     return _reader().token_ids(values, name)
-
-
-def as_prompts(values: Sequence[TokenIds]) -> list[Int32Array]:
-    """`as_token_ids` of each prompt; an error names the prompt by its number."""
-    return _reader().prompts(values)
 
 
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:

@@ -91,9 +91,8 @@ class Cores(RuleBasedStateMachine):
             self.pair.call(name, [[1], tuple(ids)], space)
         good = [next(self.slots) for _ in ids]
         self.keep(self.pair.call("insert", ids, good, space))
-        if bad is not True:  # which is slot 1 among ints
-            bad_slots = [next(self.slots) if item is not bad else bad for item in ids]
-            self.keep(self.pair.call("insert", [0] * len(ids), bad_slots, space))
+        bad_slots = [next(self.slots) if item is not bad else bad for item in ids]
+        self.keep(self.pair.call("insert", [0] * len(ids), bad_slots, space))
 
     @rule(ids=IDS, at=st.integers(0, 14), dtype=st.sampled_from((np.int32, np.int64, np.float32)))
     def pass_a_bad_array(self, ids, at, dtype):

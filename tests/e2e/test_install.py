@@ -88,3 +88,33 @@ def run_code(code: str, **env: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=os.environ | env, cwd=ROOT, capture_output=True, text=True, check=False
     )
+
+
+def test_make_installs_again_once_a_file_is_added_moved_or_removed_and_only_then(tmp_path):
+    for name in (".venv/bin", "radixkv/tree", "kernels"):
+        (tmp_path / name).mkdir(parents=True)
+    for name in ("pyproject.toml", "radixkv/a.py", "kernels/CMakeLists.txt", ".venv/bin/python"):
+        (tmp_path / name).touch()
+    (tmp_path / ".venv/.deps").touch()
+
+    def installs() -> bool:
+        return "pip install" in make(tmp_path, "install", "PIP=echo pip install", "CORE=:")
+
+    assert [installs(), installs()] == [True, False]
+    (tmp_path / "radixkv/a.py").write_text("a = 1\n")
+    assert not installs()
+    (tmp_path / "radixkv/a.py").rename(tmp_path / "radixkv/tree/a.py")
+    assert [installs(), installs()] == [True, False]
+    (tmp_path / "radixkv/b.py").touch()
+    assert [installs(), installs()] == [True, False]
+    (tmp_path / "radixkv/b.py").unlink()
+    assert [installs(), installs()] == [True, False]
+
+
+def make(folder: Path, *arguments: str) -> str:
+    command = ["make", "-f", str(ROOT / "Makefile"), *arguments]
+    # Not as a part of the make that may be running these tests.
+    env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
+    return subprocess.run(
+        command, cwd=folder, env=env, capture_output=True, text=True, check=True
+    ).stdout

@@ -84,6 +84,12 @@ def test_evictions_are_told_by_whose_pressure():
 def test_answers_and_pages_are_told():
     by_cause = {each.cause: each for each in told("ab", "abcd", outputs=("cd", ""))}
     assert by_cause["answer"].advice == "cache outputs too"
+    # Cached too, but not before the request that gave it has ended.
+    running = told("ab", "abcd", outputs=("cd", ""), setting={"outputs": True, "in_flight": 2})
+    (found,) = (each for each in running if each.cause == "answer")
+    assert (found.what, found.advice) == (
+        "the answer to an earlier request, which was still running", ""
+    )  # fmt: skip
     by_cause = {each.cause: each for each in told("abcx", "abcy", setting={"page_size": 4})}
     assert by_cause["page"].advice == "a smaller page size"
 

@@ -218,16 +218,22 @@ def test_a_long_file_is_read_beside_the_calls(tmp_path, cache):
     file.write_text(entry.format("new"))
     known.reload()
     caller = threading.get_ident()
-    read_by = []
+    read_by, asked = [], threading.Event()
     read = auth._read
+
+    def slow_read(path):
+        read_by.append(threading.get_ident())
+        assert asked.wait(60)
+        return read(path)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            auth, "_read", lambda path: read_by.append(threading.get_ident()) or read(path)
-        )
+        patch.setattr(auth, "_read", slow_read)
         assert known.principal([("authorization", "Bearer t9999")]).name == "n9999"
+        asked.set()
         known._reading.join()
     assert known.principal([("authorization", "Bearer tnew")]).name == "nnew"
-    assert read_by != [caller]
+    assert read_by
+    assert caller not in read_by
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(

@@ -89,3 +89,13 @@ def test_bytes_are_bounded(book, monkeypatch):
     for _ in range(5):
         book.ask(new_id())
     assert len(book.replies) == 2
+
+
+def test_a_caller_with_many_replies_pushes_out_its_own(book, monkeypatch):
+    monkeypatch.setattr(idempotency, "_MOST", 4)
+    mine = new_id()
+    first = book.ask(mine, caller="me")
+    for _ in range(50):
+        book.ask(new_id(), caller="you")
+    assert book.ask(mine, caller="me") == first
+    assert len(book.replies) == 4

@@ -74,6 +74,30 @@ def test_a_bad_prompt_is_named_and_nothing_changes(core, bad):
     assert snapshot(tree) == before
 
 
+def test_prompts_may_be_made_as_they_are_read(core):
+    tree = grown(core)
+    lengths = [match.length for match in tree.match_batch(KEYS)]
+    for call in (tree.match_lengths, tree.probe_batch):
+        assert call(key for key in KEYS) == lengths
+    assert [match.length for match in tree.match_batch(map(tuple, KEYS))] == lengths
+
+
+def test_a_cache_reads_prompts_once(new_cache):
+    cache = new_cache()
+    store(cache, [1, 2, 3])
+    assert cache.match_lengths(key for key in KEYS) == cache.match_lengths(KEYS)
+
+
+@pytest.mark.parametrize("bad", [None, 7, object], ids=repr)
+def test_what_is_no_batch_is_named(core, bad):
+    tree = grown(core)
+    for call in (tree.match_batch, tree.match_lengths, tree.probe_batch):
+        with pytest.raises(
+            InvalidTokensError, match=r"^prompts must be a sequence of prompts; got"
+        ):
+            call(bad)
+
+
 def test_what_is_no_namespace_is_refused(core):
     for prompts in ([], [[1]]):
         with pytest.raises(InvalidNamespaceError):

@@ -3,7 +3,8 @@
 import numpy as np
 import pytest
 
-from radixkv import Namespace
+from radixkv import DEFAULT, Namespace, PrefixCache
+from radixkv.arrays import EMPTY
 from radixkv.cache.capacity import MOST_WATCHED, CapacityEstimator
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import ListedLog, LoggedRequest
@@ -83,7 +84,7 @@ def test_what_is_long_ago_counts_less(rng):
 
 
 def test_namespaces_and_content_are_told_apart():
-    prompt = list(range(100))
+    prompt = np.arange(100, dtype=np.int32)
     estimator = CapacityEstimator(1000)
     estimator.observe(prompt)
     estimator.observe(prompt, Namespace(salt="a"))
@@ -94,10 +95,38 @@ def test_namespaces_and_content_are_told_apart():
     assert estimator.hit_rate(4) == pytest.approx(96 / 500)
 
 
+LOOK_UPS = {
+    "match_prefix": lambda cache, *args: cache.match_prefix(*args),
+    "match_batch": lambda cache, ids, space: cache.match_batch([ids], space),
+    "match_lengths": lambda cache, ids, space: cache.match_lengths([ids], space),
+    "pin": lambda cache, *args: cache.loans.pin(*args),
+    "admit": lambda cache, *args: cache.abort(cache.admit(*args)),
+}
+
+
+@pytest.mark.parametrize("look_up", LOOK_UPS.values(), ids=LOOK_UPS)
+def test_a_prefix_is_watched_once_whatever_names_its_weights(look_up):
+    cache = PrefixCache(500, estimate_capacity=True)
+    cache.set_weight_version(1)
+    prompt = list(range(100))
+    for space in (DEFAULT, Namespace(weight_version=1)):
+        look_up(cache, prompt, space)
+    assert cache.capacity_estimator.watched == 100 // 16
+    assert cache.capacity_estimator.hit_rate() == pytest.approx(96 / 200)
+
+
+@pytest.mark.parametrize("look_up", ["match_prefix", "match_batch", "match_lengths"])
+def test_a_look_up_in_other_weights_is_not_watched(look_up):
+    cache = PrefixCache(500, estimate_capacity=True)
+    cache.set_weight_version(2)
+    LOOK_UPS[look_up](cache, list(range(100)), Namespace(weight_version=1))
+    assert cache.capacity_estimator.watched == 0
+
+
 def test_nothing_seen_is_no_hit():
     estimator = CapacityEstimator(10)
-    estimator.observe([])
-    estimator.observe([1, 2, 3])
+    estimator.observe(EMPTY)
+    estimator.observe(np.arange(3, dtype=np.int32))
     assert estimator.hit_rate() == 0
 
 

@@ -11,8 +11,10 @@ import pytest
 
 from bench.imports import imported, module_of, read_sources
 from radixkv import cores
+from radixkv.cache.ledger import SlotLedger
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
-from radixkv.tree import new_reader
+from radixkv.memory import TokenToKVAllocator
+from radixkv.tree import RadixTree, new_reader
 from tests.support.trees import CORES
 
 ROOT = Path(__file__).parents[2]
@@ -140,3 +142,27 @@ def test_each_reader_reads_by_itself():
     assert new_reader("native").read_ids(ids).tolist() == ids
     assert new_reader("python").read_ids(ids) is None
     assert new_reader("python").token_ids(ids).tolist() == ids
+
+
+ALONE = """
+import json, sys
+from radixkv.router.factory import new_holdings
+holdings = new_holdings("python")
+holder, root = holdings.add_holder(), holdings.add_root()
+holdings.store(holder, 1, 0, 0, b"\\1\\0\\0\\0", root)
+loaded = sorted({extensions!r} & sys.modules.keys())
+print(json.dumps([holdings.lengths([1, 2], root).tolist(), loaded]))
+"""
+
+
+def test_python_holdings_read_without_a_native_part(monkeypatch):
+    monkeypatch.delenv("RADIXKV_CORE", raising=False)
+    assert run(ALONE.format(extensions=EXTENSIONS)) == [[1], []]
+
+
+@pytest.mark.parametrize(
+    ("contract", "arguments"), [(RadixTree, ()), (TokenToKVAllocator, (4,)), (SlotLedger, (None,))]
+)
+def test_a_contract_says_what_makes_one(contract, arguments):
+    with pytest.raises(TypeError, match=r"is a contract; make .+ with radixkv\..*new_"):
+        contract(*arguments)

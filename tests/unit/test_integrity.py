@@ -7,7 +7,7 @@ import pytest
 
 from radixkv import Namespace, PrefixCache
 from radixkv.cache.events import Cleared, Event, EventLog
-from radixkv.tree import Stored, Trimmed
+from radixkv.tree import Changes, Stored, Trimmed
 from tests.support.caches import admit, store
 from tests.support.oracle import Fence
 from tests.support.trees import CORES
@@ -217,7 +217,7 @@ def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None
     log = EventLog()
     log.revision = log.compact_revision = min((event.revision for event in events), default=1) - 1
     for _, revision in groupby(events, lambda event: event.revision):
-        log.append(event.change for event in revision)  # type: ignore[misc]
+        log.append(Changes(event.change for event in revision))  # type: ignore[misc]
     log.is_complete = is_complete
     cache.transactions.events = log
 

@@ -1,5 +1,7 @@
 """Pins and slots on loan: what is held of a cache by others than its own requests."""
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,23 @@ def put(cache, token_ids, borrower=ME, *, pin=None, keep=False, namespace=DEFAUL
 def sizes(cache):
     stats = cache.stats()
     return (stats.free, stats.allocated, stats.evictable, stats.protected, stats.waiting)
+
+
+READS = {
+    "num_pins": lambda loans: loans.num_pins,
+    "slots_of": lambda loans: loans.slots_of(ME),
+    "aside_size": lambda loans: loans.aside_size,
+    "num_loaned": lambda loans: loans.num_loaned,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_what_is_read_is_read_under_the_lock(cache, read):
+    """Another thread's pin in the middle of it would break the count of a set."""
+    cache.transactions.lock = lock = MagicMock()
+    read(cache.loans)
+    assert lock.__enter__.called
+    assert lock.__exit__.called
 
 
 def test_slots_on_loan_are_private_until_given_back(cache):

@@ -176,7 +176,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         self.tree.dec_lock_ref(node.handle)
         return DecLockRefResult(delta=self.tree.evictable_size - before)
 
-    @_locked  # type: ignore[arg-type]  # a ParamSpec has no form for **_ alone
+    @_locked
     def checkpoint(self, req: Any, *, up_to: int, **_: Any) -> None:
         """Store the whole pages of the request's first `up_to` tokens, and move its lock there.
 

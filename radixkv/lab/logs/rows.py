@@ -17,14 +17,14 @@ from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.json_values import objects_in, values_of
 from radixkv.lab.logs.packed import read_lines
 from radixkv.lab.logs.requests import Progress
-from radixkv.lab.logs.text_lines import as_utf8
+from radixkv.lab.logs.text_lines import Line, as_utf8
 
 _SHOWN_BAD = 5
 _LONGEST_CELL = 2**31 - 1  # Python's own limit would refuse long prompts
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A row: its file, the number of its line from 1, and the bytes of its line."""
 
     path: Path
@@ -32,7 +32,6 @@ class Place(NamedTuple):
     size: int = 0
 
 
-Line: TypeAlias = tuple[int, bytes]
 # A row, or why there is none.
 _Read: TypeAlias = tuple[int, int, Row | FieldError]
 
@@ -77,17 +76,17 @@ class Rows:
     def skipped(self) -> int:
         return self.reasons.total()
 
-    def __iter__(self) -> Iterator[tuple[Place, Row]]:
+    def __iter__(self) -> Iterator[tuple[LinePlace, Row]]:
         for path in self.paths:
             for line, size, row in self._rows_of(path):
-                place = Place(path, line, size)
+                place = LinePlace(path, line, size)
                 self.bytes_read += size
                 if isinstance(row, FieldError):
                     self.bad(place, row)
                 else:
                     yield place, row
 
-    def bad(self, place: Place, error: FieldError) -> None:
+    def bad(self, place: LinePlace, error: FieldError) -> None:
         """The row here cannot be read: raises InvalidLogError, or counts it."""
         message = f"line {place.line}: {error.problem}"
         if not self.skip_bad:
