@@ -1,13 +1,13 @@
 """Dynamo's own indexer follows a cache of ours, unedited."""
 
 import random
-import time
 
 import pytest
 
 from radixkv import PrefixCache
 from radixkv.integrations.events import CacheEvents, EventPublisher
 from tests.hosts.dynamo.indexer import running_indexer
+from tests.support.waiting import wait_until
 
 QUERIES, SETTLE_S = 1000, 60
 
@@ -45,7 +45,7 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
     with CacheEvents(cache, publisher, block_size=block_size):
         serve(60)  # before it joins
         indexer.register(publisher.endpoint, publisher.replay_endpoint, block_size)
-        told = 0
+        found = 0
         for round_ in range(10):
             if round_ == 5:
                 cache.reset()
