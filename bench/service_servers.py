@@ -18,7 +18,7 @@ import numpy as np
 from radixkv import PrefixCache
 from radixkv.arrays import Int32Array
 from radixkv.rpc import serving
-from radixkv.rpc.limits import SERVER_OPTIONS
+from radixkv.rpc.channel_options import SERVER_OPTIONS
 from radixkv.rpc.method_table import MATCH_PREFIX
 from radixkv.rpc.process import keep_freed_memory
 from radixkv.service import CacheServer

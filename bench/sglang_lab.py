@@ -80,12 +80,12 @@ def tiny_model(folder: Path) -> Path:
     return folder
 
 
-def serve(model: Path, cell: Cell, policy: str, most: int) -> Iterator[int]:
-    """What SGLang reports as cached of each request."""
+def serve(model: str, capacity: int, policy: str, prompts: list[list[int]]) -> Iterator[int]:
+    """What SGLang reports as cached of each prompt."""
     from sglang.srt.entrypoints.engine import Engine
 
     engine = Engine(
-        model_path=str(model),
+        model_path=model,
         skip_tokenizer_init=True,
         device="cpu",
         attention_backend="torch_native",
@@ -93,7 +93,7 @@ def serve(model: Path, cell: Cell, policy: str, most: int) -> Iterator[int]:
         dtype="float32",
         disable_overlap_schedule=True,
         mem_fraction_static=0.3,
-        max_total_tokens=cell.capacity,
+        max_total_tokens=capacity,
         max_running_requests=1,
         context_length=CONTEXT,
         chunked_prefill_size=-1,
@@ -103,34 +103,33 @@ def serve(model: Path, cell: Cell, policy: str, most: int) -> Iterator[int]:
         skip_server_warmup=True,
         enable_cache_report=True,
     )
-    for request in served(cell, most)[0]:
+    for prompt in prompts:
         answer = engine.generate(
-            input_ids=request.token_ids.tolist(),
+            input_ids=prompt,
             sampling_params={"max_new_tokens": 1, "temperature": 0, "ignore_eos": True},
         )
         yield answer["meta_info"]["cached_tokens"]
     engine.shutdown()
 
 
-def compare(model: Path, cell: Cell, policy: str, most: int) -> dict[str, Any]:
+def compare(model: Path, cell: Cell, policy: str, log: ListedLog) -> dict[str, Any]:
     """Both hit rates, in percent."""
-    with tempfile.NamedTemporaryFile() as out:
-        arguments = (str(model), *map(str, cell), policy, str(most), out.name)
+    with tempfile.NamedTemporaryFile("w+") as file:
+        json.dump([request.token_ids.tolist() for request in log], file)
+        file.flush()
+        arguments = (str(model), str(cell.capacity), policy, file.name)
         command = [sys.executable, "-m", "bench.sglang_lab", "--serve", *arguments]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        cached = json.loads(Path(out.name).read_text())
-    log, left_out = served(cell, most)
+        cached = json.loads(Path(file.name).read_text())
     found = replay(log, Setting(capacity=cell.capacity, policy=policy))
+    differing = sum(a != b for a, b in zip(cached, found.cached_tokens.tolist(), strict=True))
     return {
         **cell._asdict(),
         "policy": policy,
         "requests": len(log),
-        "left out": left_out,
         "engine %": 100 * sum(cached) / int(log.lengths.sum()),
         "lab %": 100 * found.hit_rate,
-        "requests that differ": sum(
-            a != b for a, b in zip(cached, found.cached_tokens.tolist(), strict=True)
-        ),
+        "requests that differ": differing,
     }
 
 
@@ -138,21 +137,22 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--requests", type=int, default=MOST_REQUESTS, help="of each log, at most")
     parser.add_argument("--out", help="where to write the figures")
-    parser.add_argument("--serve", nargs=7, help=argparse.SUPPRESS)
+    parser.add_argument("--serve", nargs=4, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.serve:
-        model, trace, order, capacity, policy, most, out = args.serve
-        cell = Cell(trace, order, int(capacity))
-        cached = [*serve(Path(model), cell, policy, int(most))]
-        Path(out).write_text(json.dumps(cached))
+        model, capacity, policy, file = args.serve
+        prompts = json.loads(Path(file).read_text())
+        Path(file).write_text(json.dumps([*serve(model, int(capacity), policy, prompts)]))
         return
     console, rows = Console(width=WIDTH), []
     with tempfile.TemporaryDirectory() as folder:
-        model = tiny_model(Path(folder) / "model")
+        folder_of_model = tiny_model(Path(folder) / "model")
         for cell in CELLS:
+            log, left_out = served(cell, args.requests)
             for policy in POLICIES:
-                rows.append(compare(model, cell, policy, args.requests))
-                print(rows[-1], flush=True)
+                row = {**compare(folder_of_model, cell, policy, log), "left out": left_out}
+                print(row, flush=True)
+                rows.append(row)
     table = Table(*rows[0])
     for row in rows:
         table.add_row(*(f"{v:.2f}" if isinstance(v, float) else str(v) for v in row.values()))

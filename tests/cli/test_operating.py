@@ -167,6 +167,11 @@ def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
 
 
 WRONG = {
+    "a level of the log": (["serve", "--log-level", "loud"], "debug, info, warning or error"),
+    "text that is none": (
+        ["match", "--text", "a\udcff", "--tokenizer", "x.json"],
+        "--text must be UTF-8",
+    ),
     "more rows than memory": (
         ["serve", "--max-batch", str(2**40)],
         "max_requests rows of max_context_len must fit",

@@ -148,10 +148,10 @@ def test_a_worker_that_goes_takes_what_it_held(index, followed):
 
 
 def test_workers_have_one_name_each(index, followed):
-    with pytest.raises(InvalidArgumentError, match="'a' was added before"):
+    with pytest.raises(InvalidArgumentError, match="got 'a', which was added before"):
         index.add_worker("a")
     for call in (index.remove_worker, index.view, index.position, index.runs, index.lose):
-        with pytest.raises(InvalidArgumentError, match="'z' is unknown; known are a, b") as caught:
+        with pytest.raises(InvalidArgumentError, match="must be one of a, b; got 'z'") as caught:
             call("z")
         assert caught.value.details == {"worker": "z"}
     with pytest.raises(InvalidArgumentError, match="page_size"):

@@ -1,5 +1,7 @@
 """Who may ask the router what, encryption, figures; and workers that ask who watches them."""
 
+from importlib.metadata import version
+
 import grpc
 import pytest
 import trustme
@@ -116,6 +118,25 @@ def test_workers_that_ask_who_watches_them(router, tokens):
 def test_a_tokens_file_that_is_none(router, tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="tokens file"):
         RouterServer(router, "127.0.0.1:0", tokens=tmp_path / "none.toml")
+
+
+def test_figures_of_picks_by_worker_and_reason(router):
+    router.add_worker("b")
+    with (
+        RouterServer(router, "127.0.0.1:0", metrics="127.0.0.1:0") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        cache = PrefixCache(64)
+        hold(cache, [1, 2, 3])
+        router.apply("b", cache.events.read(0, 0, 1 << 20))
+        RouterServiceStub(channel).Pick(
+            router_pb2.PickRequest(sequences=[packed(1, 2, 3, 4)]), timeout=60
+        )
+        found = figures(server)
+        assert found["radixkv_router_picks_total", "b,longest match"] == 1
+        assert found["radixkv_router_prompt_tokens_total", "b"] == 4
+        assert found["radixkv_router_matched_tokens_total", "b"] == 3
+        assert ("radixkv_build_info", version("radixkv")) in found
 
 
 def test_a_tenant_moves_and_ends_no_pick_of_another(router, tokens):

@@ -11,6 +11,7 @@ from opentelemetry import trace
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer
@@ -123,6 +124,19 @@ def test_pages_beside_the_figures(cache):
         assert page(server, "/metrics")[0] == 200
         for other in ("/", "/metricsx", "/nowhere"):
             assert page(server, other) == (404, "pages: /metrics /healthz /readyz\n")
+
+
+def test_every_figure_says_what_it_is(cache):
+    """Help is a sentence, not the name again."""
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        _, text = page(server, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    assert {"radixkv_num_slots", "radixkv_free_slots", "radixkv_build_info"} <= {
+        each.name for each in families
+    }
+    for family in families:
+        words = family.name.removeprefix("radixkv_").replace("_", " ")
+        assert family.documentation.lower() not in ("", words)
 
 
 def test_a_server_that_drains_is_not_ready(cache):

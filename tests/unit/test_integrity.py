@@ -59,7 +59,7 @@ def test_i1_a_private_slot_is_free(cache):
 
 def test_i1_a_slot_is_lost(cache):
     cache.allocator.allocate(2)
-    assert "slots [6, 7] are held by none" in broken(cache, "I1 partition")[0]
+    assert "slots [6, 7] are lost: neither free nor held" in broken(cache, "I1 partition")[0]
 
 
 def test_i1_a_deferred_slot_is_free(cache):
@@ -83,7 +83,7 @@ def test_i1_sums_that_add_up_hide_nothing(cache):
     stats = cache.stats()
     assert stats.free + stats.allocated + stats.evictable + stats.protected == 16
     one, other = broken(cache, "I1 partition")
-    assert ("slot 1 belongs to free and tree" in one, "[6] are held by none" in other) == (
+    assert ("slot 1 belongs to free and tree" in one, "[6] are lost" in other) == (
         True,
         True,
     )
@@ -323,7 +323,7 @@ def test_i7_a_node_is_shorter_than_it_says(plain):
 
 
 def test_i7_a_subtree_is_cut_off(plain):
-    """Nothing walks there any more: its slots are held by none, and sizes say it."""
+    """Nothing walks there any more: its slots are lost, and the sizes show it."""
     next(plain.tree.nodes.walk())[1].children.clear()
     broken(plain, "I1 partition")
     broken(plain, "I2 sizes")

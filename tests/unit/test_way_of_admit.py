@@ -20,6 +20,7 @@ from radixkv.cache.python_ledger import PythonLedger
 from radixkv.cache.slots import Slots
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree import RadixTree
+from radixkv.tree.radix_tree import Ledger
 from tests.support.caches import store
 
 PACKAGE = Path(radixkv.__file__).parent
@@ -132,7 +133,9 @@ def test_a_static_walk_reaches_the_tree(verb, goals):
 
 
 def test_a_static_walk_reaches_the_allocator():
-    assert (SlotLedger, "take") in reached(PrefixCache, "extend", set())
+    assert (RadixTree, "take") in reached(PrefixCache, "extend", set())
+    assert get_type_hints(RadixTree.take)["ledger"] is Ledger
+    assert inspect.signature(Ledger.take) == inspect.signature(SlotLedger.take)
     assert classes_of(PythonLedger)["allocator"] is TokenToKVAllocator
 
 

@@ -8,7 +8,7 @@ then checkpoint, once for each chunk and once at its end; then unlock. See SGLan
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
 from typing import Any, Protocol, TypeVar, cast
 
@@ -36,7 +36,7 @@ from radixkv.integrations.sglang.numbers import SlotNumbers, slot_numbers
 from radixkv.integrations.sglang.order import depth_first
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
-from radixkv.tree.radix_tree import Change
+from radixkv.tree.radix_tree import Changes
 from radixkv.tree.show import format_tree
 
 R = TypeVar("R")
@@ -49,7 +49,7 @@ _RECEIPT = DecLockRefParams()
 class Follower(Protocol):
     """Who gets to know what became cached and what was evicted."""
 
-    def append(self, changes: Iterable[Change]) -> None:
+    def append(self, changes: Changes) -> None:
         """What one call changed, in order."""
 
     def clear(self) -> None:

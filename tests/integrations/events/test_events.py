@@ -20,6 +20,7 @@ from radixkv.integrations.events import (
 )
 from radixkv.integrations.events.messages import EventBatch
 from radixkv.tree import ContentSpan, Namespace, Stored
+from radixkv.tree.radix_tree import Changes
 from tests.integrations.events.subscriber import Held, Subscriber
 from tests.support.waiting import wait_until
 
@@ -226,7 +227,7 @@ def test_a_follower_that_the_log_has_left_behind_starts_anew(publisher, subscrib
         events = CacheEvents(short, publisher, block_size=4)
         asked = [*work(random.Random(2), cache, 40, SPACES[:1])]
         for event in cache.events.since(0):
-            log.append([event.change])
+            log.append(Changes([event.change]))
     assert not log.is_complete
     wanted = [cache.probe(ids) // 4 * 4 for ids in asked]
     wait_until(lambda: held_of(asked, held, subscriber, 4) == wanted)
