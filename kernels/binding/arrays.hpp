@@ -18,7 +18,7 @@ nanobind::object copy_array(const int32_t* items, size_t n);
 // The items of an array of one dimension that lies in order in memory.
 template <class Item>
 struct ArrayView {
-    const Item* items = nullptr;  // never null where there is one
+    const Item* items = nullptr;  // never null if there is one
     size_t size = 0;
     explicit operator bool() const { return items != nullptr; }
 };

@@ -78,7 +78,7 @@ void LedgerBinding::give_back(std::vector<int32_t> slots, nb::handle fence) {
     free(slots.data(), done, fence);
 }
 
-// Behind the latest fence where none is given: what reads them may still run.
+// Behind the latest fence if no fence is given: what reads them may still run.
 void LedgerBinding::free(const int32_t* slots, size_t n, nb::handle fence) {
     nb::object behind = nb::borrow(fence);
     if (behind.is_none() && is_anything_deferred()) behind = deferred_[-1][0];

@@ -331,13 +331,9 @@ void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content)
 // ---- evicting ----
 
 nb::object TreeBinding::evict(nb::handle num_tokens) {
-    int64_t wanted = clamp_int(num_tokens, "num_tokens");
+    uint64_t wanted = checked_count(num_tokens, "num_tokens");
     wait_for_readers();
-    if (wanted < 0) {
-        raise(python().InvalidArgumentError, "num_tokens must be an int of at least 0; got " +
-                                                 nb::cast<std::string>(nb::str(num_tokens)));
-    }
-    uint64_t page = tree_.page_size, pages = (static_cast<uint64_t>(wanted) + page - 1) / page;
+    uint64_t page = tree_.page_size, pages = (wanted + page - 1) / page;
     uint64_t count = std::min(pages, tree_.evictable_size() / page) * page;
     int32_t* out;
     nb::object slots = new_array(count, out);

@@ -55,15 +55,15 @@ class Prompts {
 
 // Counts one reader. It must outlive the time without the GIL, so that a thread that waits for it
 // does not go on before this one releases the GIL again.
-class Reader {
+class BatchReader {
   public:
-    explicit Reader(std::atomic<int>& readers) : readers_(readers) { ++readers_; }
-    ~Reader() {
+    explicit BatchReader(std::atomic<int>& readers) : readers_(readers) { ++readers_; }
+    ~BatchReader() {
         --readers_;
         readers_.notify_all();
     }
-    Reader(const Reader&) = delete;
-    Reader& operator=(const Reader&) = delete;
+    BatchReader(const BatchReader&) = delete;
+    BatchReader& operator=(const BatchReader&) = delete;
 
   private:
     std::atomic<int>& readers_;
@@ -81,7 +81,7 @@ struct Found {
 std::vector<Found> find_all(const Tree& tree, NodeId root, const Prompts& keys,
                             std::atomic<int>& readers) {
     std::vector<Found> found(keys.size());
-    Reader reader(readers);
+    BatchReader reader(readers);
     nb::gil_scoped_release released;
     for (size_t i = 0; i < keys.size(); ++i) {
         found[i].descent =
@@ -106,7 +106,7 @@ nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
     std::vector<uint32_t> lengths(keys.size());
     NodeId root = spaces_.find(space);
     {
-        Reader reader(readers_);
+        BatchReader reader(readers_);
         nb::gil_scoped_release released;
         for (size_t i = 0; i < keys.size(); ++i) {
             lengths[i] = keys.read(
@@ -135,7 +135,7 @@ nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space) {
     // From here to the last touch no Python runs: arrays are nothing to its garbage collector.
     for (Found& one : found) one.slots = new_array(one.descent.length, one.items);
     {
-        Reader reader(readers_);
+        BatchReader reader(readers_);
         nb::gil_scoped_release released;
         for (const Found& one : found)
             tree_.copy_slots(one.path, one.descent.partial, 0, one.descent.length, one.items);

@@ -45,21 +45,21 @@ class Wire {
     // The value of a field of that type, but for its length.
     Wire value(uint32_t type) {
         switch (type) {
-            case kVarint:
+            case VARINT:
                 varint();
                 return {at_, 0};
-            case kFixed64:
+            case FIXED64:
                 return take(8);
-            case kBytes:
+            case BYTES:
                 return take(varint());
-            case kFixed32:
+            case FIXED32:
                 return take(4);
         }
         is_good_ = false;
         return {at_, 0};
     }
 
-    // The bytes as an int32 array; none where they are no token ids.
+    // The bytes as an int32 array; an empty object if they are not token ids.
     nb::object token_ids() const {
         if (!left_ || left_ % sizeof(int32_t) || left_ / sizeof(int32_t) > INT32_MAX) return {};
         int32_t* ids;
@@ -69,7 +69,7 @@ class Wire {
         return is_bad ? nb::object() : array;
     }
 
-    static constexpr uint32_t kVarint = 0, kFixed64 = 1, kBytes = 2, kFixed32 = 5;
+    static constexpr uint32_t VARINT = 0, FIXED64 = 1, BYTES = 2, FIXED32 = 5;
 
   private:
     const char* at_;
@@ -80,7 +80,7 @@ class Wire {
 // The ids of a sequence that has nothing else.
 nb::object read_sequence(Wire sequence, uint64_t packed_tag) {
     if (sequence.varint() != packed_tag) return {};
-    Wire packed = sequence.value(Wire::kBytes);
+    Wire packed = sequence.value(Wire::BYTES);
     if (!sequence.is_good() || !sequence.is_empty()) return {};
     return packed.token_ids();
 }
@@ -96,7 +96,7 @@ nb::object read_message_ids(nb::bytes message, uint32_t sequences, uint32_t pack
         if (!wire.is_good()) return nb::none();
         if (tag >> 3 != sequences) continue;
         nb::object ids;
-        if ((tag & 7) == Wire::kBytes) ids = read_sequence(value, packed << 3 | Wire::kBytes);
+        if ((tag & 7) == Wire::BYTES) ids = read_sequence(value, packed << 3 | Wire::BYTES);
         if (!ids.is_valid()) return nb::none();
         found.append(std::move(ids));
     }

@@ -376,7 +376,7 @@ class Fuzz {
     const NewPolicy policy_;
     Tree tree_;
     Path path_;
-    std::optional<SlotAllocator> pool_;  // always there; made anew by `clear`
+    std::optional<SlotAllocator> pool_;  // always there; replaced by `clear`
     std::array<NodeId, SPACES> roots_{};
     std::array<Model, SPACES> models_{Model(page_), Model(page_), Model(page_)};
     std::array<FuzzHandle, HANDLES> handles_;

@@ -33,7 +33,7 @@ class Model {
   public:
     explicit Model(uint32_t page_size) : page_(page_size) {}
 
-    // The prefix's last page; nullptr where it is not cached. The empty prefix has none.
+    // The prefix's last page; nullptr where it is not cached. The empty prefix has no page.
     const Page* find(const Tokens& prefix) const {
         auto found = pages_.find(prefix);
         return found == pages_.end() ? nullptr : &found->second;

@@ -40,7 +40,7 @@ class SlotAllocator {
     }
 
     // Takes whole pages back; false, and nothing happened, where some slot is not held, comes twice
-    // or is not beside the others of its page.
+    // or is not next to the others of its page.
     template <class Int>
     bool free(const Int* slots, size_t n) {
         if (page_size == 1) return free_pages_of(slots, n, std::integral_constant<uint32_t, 1>());

@@ -12,7 +12,7 @@ namespace radixkv {
 
 using NodeId = uint32_t;
 
-// Node 0 stands for none. The order of eviction uses it as the end of its list.
+// Node 0 stands for no node. The order of eviction uses it as the end of its list.
 inline constexpr NodeId NONE = 0;
 
 // A root has no tokens and no parent.

@@ -8,8 +8,8 @@
 
 namespace radixkv {
 
-// Tokens times powers of an odd number, mod 2^32: processors add four of them at once, and none
-// waits for the one before it. It tells a few thousand ghosts apart, not more.
+// Tokens times powers of an odd number, mod 2^32: processors add four of them at once, without
+// waiting for the one before. Wide enough for a few thousand ghosts, not for more.
 using PrefixHash = uint32_t;
 
 namespace prefix_hash {

@@ -221,7 +221,7 @@ def _ffn(type: str, config: Config, at: int) -> int:
 
 
 def _is_dense(config: Config, at: int) -> bool:
-    """Whether a layer of a model of experts has none."""
+    """Whether a layer of a model of experts is a dense one."""
     step = config.get("decoder_sparse_step") or 1
     return (
         at < (config.get("first_k_dense_replace") or 0)

@@ -6,11 +6,8 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from radixkv.arguments import at_least
-from radixkv.arrays import INT32_MAX, Int32Array
-from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.errors import InvalidArgumentError
 from radixkv.memory.model import Layer, ModelShape
 from radixkv.pages import round_up
 
@@ -53,8 +50,8 @@ class CapacityPlan:
     """What a memory budget holds. Sizes are tokens unless the name says bytes.
 
     bytes_per_token: on each of `ranks`. window_bytes: the part of it that no query needs once
-    `window` tokens have passed; a cache of prefixes keeps it all the same. state_layers: layers
-    that keep a state for each request beside, which is not in these bytes.
+    `window` tokens have passed; a prefix cache keeps it nevertheless. state_layers: layers that
+    keep a state for each request, which is not in these bytes.
     """
 
     bytes_per_token: int
@@ -134,7 +131,9 @@ def _plain_model(layers: int | None, kv_heads: int | None, head_dim: int | None)
     sizes = {"layers": layers, "kv_heads": kv_heads, "head_dim": head_dim}
     for name, value in sizes.items():
         if value is None:
-            raise InvalidArgumentError(f"{name} is missing; give it, or a model", argument=name)
+            raise InvalidArgumentError(
+                f"{name} must be given where no model is; got None", argument=name
+            )
         _check_positive(**{name: value})
     assert layers is not None
     assert kv_heads is not None
@@ -228,7 +227,7 @@ def _page_use(lengths: Sequence[int], tokens: int, page_size: int) -> PageUse:
 
 
 def read_lengths(path: str | Path) -> list[int]:
-    """Request lengths in a text file: ints apart by white space, commas or semicolons.
+    """Request lengths in a text file: ints separated by white space, commas or semicolons.
 
     Raises InvalidArgumentError, which names the line.
     """
@@ -248,30 +247,9 @@ def read_lengths(path: str | Path) -> list[int]:
             lengths += [int(word)] if word else []
     if not lengths:
         raise InvalidArgumentError(
-            f"{path} must hold at least one length; got none", path=str(path)
+            f"{path} must hold at least one length; got an empty file", path=str(path)
         )
     return lengths
-
-
-def slots_of_positions(pages: Sequence[int], page_size: int, num_positions: int) -> Int32Array:
-    """The slot of each position of a request whose page table is `pages`: (num_positions,) int32.
-
-    >>> slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14).tolist()
-    [20, 21, 22, 23, 24, 25, 26, 27, 28, 29, 30, 31, 0, 1]
-    """
-    _check_positive(page_size=page_size)
-    if not 0 <= num_positions <= len(pages) * page_size:
-        raise InvalidArgumentError(
-            f"num_positions must be from 0 to {len(pages) * page_size}; got {num_positions}",
-            num_positions=num_positions,
-        )
-    firsts = np.asarray(pages, np.int64) * page_size
-    if len(firsts) and not 0 <= firsts.min() <= firsts.max() <= INT32_MAX - page_size:
-        raise InvalidSlotsError(
-            f"pages must lead to int32 slots; got {list(pages)}", pages=list(pages)
-        )
-    slots = firsts[:, None] + np.arange(page_size)
-    return slots.reshape(-1)[:num_positions].astype(np.int32)
 
 
 def _check_sizes(context: int, reserve: int, page_size: int) -> None:

@@ -19,7 +19,7 @@ _POWERS = np.array([pow(_BASE, power, _SIZE) for power in range(STRIDE - 1, -1, 
 
 
 def hash_space(namespace: Namespace) -> int:
-    """Where the hashes of a namespace's prefixes begin: two namespaces share none."""
+    """Where the hashes of a namespace's prefixes begin: two namespaces never share one."""
     return int.from_bytes(blake2b(repr(namespace).encode(), digest_size=4).digest(), "little")
 
 

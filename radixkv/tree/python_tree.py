@@ -112,10 +112,7 @@ class PythonRadixTree(RadixTree):
         )  # fmt: skip
 
     def evict(self, num_tokens: int) -> Int32Array:
-        num_tokens = as_int(num_tokens, "num_tokens")
-        if num_tokens < 0:
-            raise InvalidArgumentError(f"num_tokens must be an int of at least 0; got {num_tokens}")
-        return self.nodes.evict(round_up(num_tokens, self.page_size))
+        return self.nodes.evict(round_up(_count(num_tokens, "num_tokens"), self.page_size))
 
     def reset(self) -> Int32Array:
         slots = self.all_slots()

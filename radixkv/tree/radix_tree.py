@@ -182,7 +182,7 @@ class RadixTree:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, without the slots; counts as a use all the same."""
+        """The lengths of `match_batch`, without the slots; counts as a use like any match."""
         raise NotImplementedError
 
     def probe(
@@ -228,7 +228,7 @@ class RadixTree:
         duplicates. Refreshes the path; priorities on it rise to `priority`.
         chunked: more of this key is coming, so the path's hit counts wait for the last insert.
         after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
-        vouches for them), and `slots` are those of the tokens behind it.
+        guarantees them), and `slots` are those of the tokens behind it.
 
         Cost: O(length) compares and copies. slots: (n,) int32, one a token.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
@@ -290,8 +290,8 @@ class RadixTree:
     def take(self, n: int, ledger: Ledger) -> tuple[Int32Array | None, int]:
         """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
 
-        n: whole pages. No slots (None) and none taken if there is no room now. What waits behind a
-        fence counts as room to come: there are none now, and no more is evicted.
+        n: whole pages. None, and nothing is taken, if there is no room now. Slots behind a fence
+        count as room: if they suffice the answer is None too, and nothing is evicted for them.
         Cost: as `evict`.
         """
         slots = ledger.take(n)

@@ -4,7 +4,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 
-from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.errors import InvalidArgumentError
 from radixkv.memory.plan import (
     DTYPE_BYTES,
     bytes_per_token,
@@ -12,7 +12,6 @@ from radixkv.memory.plan import (
     parse_memory,
     plan_capacity,
     read_lengths,
-    slots_of_positions,
 )
 
 SHAPE = {"layers": 28, "kv_heads": 4, "head_dim": 128, "dtype": "bfloat16"}
@@ -161,23 +160,3 @@ def test_a_file_without_lengths_is_refused_by_name(tmp_path, content):
 def test_a_missing_file_of_lengths_is_refused_by_name(tmp_path):
     with pytest.raises(InvalidArgumentError, match=r"nowhere\.txt"):
         read_lengths(tmp_path / "nowhere.txt")
-
-
-def test_a_page_table_gives_the_slot_of_each_position():
-    slots = slots_of_positions([5, 6, 7, 0], page_size=4, num_positions=14)
-    assert slots.tolist() == [*range(20, 32), 0, 1]
-    assert slots.dtype == "int32"
-    assert slots_of_positions([9], page_size=1, num_positions=1).tolist() == [9]
-    assert slots_of_positions([], page_size=4, num_positions=0).tolist() == []
-
-
-@pytest.mark.parametrize("num_positions", [-1, 9])
-def test_positions_outside_the_page_table_are_refused(num_positions):
-    with pytest.raises(InvalidArgumentError, match=str(num_positions)):
-        slots_of_positions([5, 6], page_size=4, num_positions=num_positions)
-
-
-@pytest.mark.parametrize("pages", [[-1], [2**31 // 4], [3, 2**40]])
-def test_pages_beyond_int32_slots_are_refused(pages):
-    with pytest.raises(InvalidSlotsError, match=str(pages[-1])):
-        slots_of_positions(pages, page_size=4, num_positions=1)

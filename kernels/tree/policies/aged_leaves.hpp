@@ -7,7 +7,7 @@
 namespace radixkv {
 
 // A list: a leaf that is added is mostly newer than all that are in it. The others, such as a
-// parent whose children were evicted, wait in two heaps beside it.
+// parent whose children were evicted, wait in two heaps next to it.
 //
 // A node of the list has its neighbours in `order_prev` and `order_next`. One of the heaps, which
 // `is_late`, has its places there: among the oldest and among the newest.

@@ -36,7 +36,7 @@ class Ghosts {
         if (free_ == NONE && items_.size() == items_.capacity()) items_.reserve(2 * items_.size());
     }
 
-    // There must be none of that prefix.
+    // No ghost of that prefix may be there.
     void add(const Ghost& ghost) {
         reserve();
         uint32_t at = free_;
@@ -53,7 +53,7 @@ class Ghosts {
         tokens_ += ghost.tokens;
     }
 
-    // Takes the ghost of that prefix; false where there is none.
+    // Takes the ghost of that prefix; false if there is no such ghost.
     bool take(PrefixHash hash, Ghost& ghost) {
         auto is_it = [&](uint32_t id) { return items_[id].ghost.hash == hash; };
         uint32_t at = table_.find(short_hash(hash), is_it);

@@ -8,7 +8,7 @@ namespace radixkv {
 // All unlocked nodes in one list, oldest first. A node is never newer than its parent, so the
 // oldest is always a leaf, and evicting costs what it frees. A touched node goes to the end. One
 // that is unlocked must go back among its elders without being touched: mostly it is newer than all
-// that is in the list and goes to the end too; otherwise it waits in a heap beside the list until
+// that is in the list and goes to the end too; otherwise it waits in a heap next to the list until
 // it is touched or evicted, so that nothing is ever searched through.
 //
 // A node's `order_next` is its successor in the list or IN_HEAP.

@@ -67,8 +67,8 @@ class ReuseModel {
     // Brings `worth` up to date, for a cache of `size` tokens.
     void refresh(uint64_t size);
 
-    // What keeping a token promises for each tick that it stays; more for what is deep and costs
-    // more to compute again.
+    // What keeping a token is expected to bring for each tick that it stays; more for what is deep
+    // and costs more to compute again.
     uint64_t worth(uint32_t kind, uint64_t used, uint32_t depth) const {
         return worth_[kind][age_group(tick_ + 1 - used)] * (DEPTH_OF_DOUBLE_COST + depth);
     }

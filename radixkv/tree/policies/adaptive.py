@@ -1,4 +1,4 @@
-"""The policy `adaptive`: evict what promises the fewest hits for the room it takes.
+"""The policy `adaptive`: evict what is expected to bring the fewest hits for the room it takes.
 
 LRU fails where prompts come round in a loop that is larger than the cache: each is evicted just
 before it is needed. Frequency alone keeps what was popular once. This policy learns when tokens are
@@ -80,7 +80,7 @@ class Uses:
 
 
 class Adaptive(Policy):
-    """Evict what promises the fewest hits for the room it takes; see the module."""
+    """Evict what is expected to bring the fewest hits for the room it takes; see the module."""
 
     def __init__(self, page_size: int) -> None:
         self.model = ReuseModel()

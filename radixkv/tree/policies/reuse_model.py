@@ -98,7 +98,7 @@ class ReuseModel:
         self._learnt += count
 
     def worth(self, kind: int, used: int, depth: int) -> int:
-        """What keeping a token promises for each tick that it stays.
+        """What keeping a token is expected to bring for each tick that it stays.
 
         More for what is deep and costs more to compute again.
         """
@@ -152,7 +152,7 @@ class ReuseModel:
 
 
 def _chances(reused: list[int], risk: list[int], expected: list[int], doubt: int) -> list[int]:
-    """The chance to be used in each group of ages; `doubt` tokens speak for what is expected."""
+    """The chance to be used in each group of ages; `expected` weighs as much as `doubt` tokens."""
     return [
         (hits * _ONE + chance * doubt) // (all_ + doubt)
         for hits, all_, chance in zip(reused, risk, expected, strict=True)
