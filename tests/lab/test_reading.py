@@ -538,11 +538,11 @@ ANSWERED = st.fixed_dictionaries(
     {"role": st.just("assistant"), "content": st.lists(PARTS, max_size=2)}
 )
 ANYTHING = VALUES | st.lists(PARTS | ANSWERED, max_size=3)
-ODD_ROWS = st.lists(st.dictionaries(st.sampled_from(MORE_FIELDS), ANYTHING, max_size=4), max_size=4)
+ANY_ROWS = st.lists(st.dictionaries(st.sampled_from(MORE_FIELDS), ANYTHING, max_size=4), max_size=4)
 
 
 @pytest.mark.parametrize("format", OTHERS)
-@given(rows=ODD_ROWS)
+@given(rows=ANY_ROWS)
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_whatever_a_row_of_another_format_is_it_is_read_or_told(write, format, rows):
     good = OTHERS[format]
