@@ -106,8 +106,9 @@ native: .venv/.deps .venv/.files  ## the native core again; an error where it do
 SANITIZE := -O1 -g -fno-omit-frame-pointer -fsanitize=address,undefined -fno-sanitize-recover=undefined
 TREE_TESTS := $(wildcard tests/unit/test_tree*.py tests/unit/test_eviction*.py) tests/unit/test_locks.py \
   tests/unit/test_content.py tests/unit/test_allocator.py tests/unit/test_batches.py tests/unit/test_cache_fences.py \
+  tests/unit/test_loans.py \
   tests/property/test_tree_machine.py tests/property/test_cache_machine.py tests/differential \
-  tests/service/test_wire.py \
+  tests/service/test_wire.py tests/attention/test_planner.py \
   $(addprefix tests/router/test_,holdings_machine.py scale.py index.py)
 
 # PYTHONMALLOC: Python's own pools would hide what is read too far, and what is lost. What is left out

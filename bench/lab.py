@@ -1,6 +1,6 @@
 """The lab's hit rates against published ones, and how fast it replays.
 
-The expected figures are read from the README.md beside the request traces: its tables of infinite
+The expected figures are read from the README.md next to the request traces: its tables of infinite
 and of LRU caches, its table of blocks of 64, and its line on mooncake_conversation.
 """
 

@@ -4,7 +4,7 @@
 
 The caches take the same requests in turn, each with pools of its own. A request is: match, lock,
 slots of the prefix, evict for what is missing, checkpoint after prefill, checkpoint at its end,
-unlock. What is beside the cache (taking slots, writing rows, freeing the last of them) is not
+unlock. What is not the cache (taking slots, writing rows, freeing the last of them) is not
 timed. "radixkv" is the cache as it runs on this CPU; "radixkv tickets" as on a device, where slots
 are never read. A figure is the median over all requests, in microseconds.
 """

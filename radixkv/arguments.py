@@ -42,3 +42,9 @@ def as_int(value: Any, name: str) -> int:
         return index(value)
     except TypeError:
         raise InvalidArgumentError(f"{name} must be an int; got {value!r}") from None
+
+
+def check_page_size(page_size: object) -> None:
+    """Raises InvalidArgumentError unless it is an int of at least 1, and of no other type."""
+    if type(page_size) is not int or page_size < 1:
+        raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")

@@ -1,7 +1,14 @@
 """Sizes in whole pages."""
 
+from typing import TypeVar
 
-def ceil_div(n: int, size: int) -> int:
+import numpy as np
+from numpy.typing import NDArray
+
+Sizes = TypeVar("Sizes", int, NDArray[np.int32])
+
+
+def ceil_div(n: Sizes, size: int) -> Sizes:
     """How many pieces of `size` hold `n`."""
     return -(-n // size)
 

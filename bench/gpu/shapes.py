@@ -10,13 +10,14 @@ import argparse
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import numpy as np
 import torch
 
 from bench.gpu.cases import Case, OnCard, fixed_cases, random_cases
-from bench.gpu.measure import captured, clean_us, require_card, save_figures
+from bench.gpu.measure import captured, clean_samples, clean_us, require_card, save_figures
 from bench.report import RESULTS
 from radixkv.attention import get_backend
 
@@ -24,26 +25,23 @@ from radixkv.attention import get_backend
 def measured(case: Case, runs: int) -> dict[str, Any]:
     found = OnCard(case)
     q = found.q
-    flat_us = clean_us(captured(lambda: found.flat.run(q, 0)), runs=runs)
-    us: dict[str, float] = {}
+    samples = {"flat": clean_samples(captured(lambda: found.flat.run(q, 0)), runs=runs)}
     chosen = ""
     for mode in ("auto", "tree"):
         backend: Any = get_backend("tree", found.pool, mode=mode, q_heads=found.heads)
         backend.plan(found.batch)
+        samples[mode] = samples["flat"]
         if backend.explain().choice == "tree":
-            us[mode] = clean_us(captured(partial(backend.run, q, 0)), runs=runs)
-        else:
-            us[mode] = flat_us
+            samples[mode] = clean_samples(captured(partial(backend.run, q, 0)), runs=runs)
         chosen = chosen or str(backend.explain())
     expected, result = found.flat.run(q, 0).float(), backend.run(q, 0).float()
     return {
         "case": asdict(case),
         "limit_us": round(found.limit_us, 1),
-        "flat_us": flat_us,
-        "tree_us": us["tree"],
-        "auto_us": us["auto"],
+        **{f"{name}_us": round(median(times), 1) for name, times in samples.items()},
         "apart": round(float((result - expected).norm() / expected.norm()), 5),
         "chosen": chosen,
+        "samples_us": samples,
     }
 
 
@@ -94,8 +92,6 @@ def main() -> None:
         print(shown(row))
     over_all = summary(drawn, empty_us)
     figures = {
-        "command": f"python -m bench.gpu.shapes --random {arguments.random} --seed "
-        f"{arguments.seed} --runs {arguments.runs}",
         "empty_us": empty_us, "random": over_all, "rows": fixed, "random_rows": drawn,
     }  # fmt: skip
     print(over_all)

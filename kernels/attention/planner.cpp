@@ -1,6 +1,7 @@
 #include "planner.hpp"
 
 #include <algorithm>
+#include <cassert>
 #include <numeric>
 #include <unordered_map>
 
@@ -8,7 +9,10 @@ namespace radixkv {
 
 namespace {
 
-int64_t divided_up(int64_t a, int64_t b) { return (a + b - 1) / b; }
+int64_t divided_up(int64_t a, int64_t b) {
+    assert(a >= 0 && b > 0);
+    return (a + b - 1) / b;
+}
 
 // Length of what two requests have in common and see alike, `low` at least.
 int32_t common(const Row& one, const Row& other, int32_t low) {
@@ -109,6 +113,7 @@ class Chunks {
 Planner::Planner(std::vector<Row> rows) : rows_(std::move(rows)) {
     int32_t first = 0;
     for (const Row& row : rows_) {
+        assert(0 < row.query_len && row.query_len <= row.length);
         first_tokens_.push_back(first);
         first += row.query_len;
     }
@@ -132,6 +137,7 @@ Plan Planner::cut(const Shape& shape) {
     plan.starts = starts_of(num_parts);
     pack(wide, plan, plan.wide);
     pack(narrow, plan, plan.narrow);
+    assert(plan.q_indices.size() == 2 * static_cast<size_t>(plan.starts.back()));
     plan.growing = growing(plan.narrow);
     for (const SharedRun& run : runs)
         plan.runs.insert(plan.runs.end(),
@@ -279,6 +285,7 @@ void Planner::pack(std::vector<Piece>& pieces, Plan& plan, std::vector<int32_t>&
         return one.end - one.start > other.end - other.start;
     });
     for (const Piece& piece : pieces) {
+        assert(piece.start < piece.end && !piece.parts.empty());
         const int32_t first = static_cast<int32_t>(plan.q_indices.size() / 2);
         const int32_t count = static_cast<int32_t>(piece.parts.size());
         items.insert(items.end(),

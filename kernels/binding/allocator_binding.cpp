@@ -15,8 +15,10 @@ SlotAllocator checked(nb::handle num_slots, nb::handle page_size) {
     return {nb::cast<uint32_t>(num_slots), nb::cast<uint32_t>(page_size)};
 }
 
-[[noreturn]] void raise_slot(const nb::object& error, int64_t slot, const std::string& what) {
-    raise(error, "slot " + std::to_string(slot) + what, "slot"_a = slot);
+[[noreturn]] void raise_slot(const nb::object& error, int64_t slot, const std::string& must_be,
+                             const std::string& but = "") {
+    raise(error, "slots must be " + must_be + "; got " + std::to_string(slot) + but,
+          "slot"_a = slot);
 }
 
 nb::object as_array(nb::handle slots) {
@@ -114,7 +116,7 @@ void AllocatorBinding::free_slowly(std::vector<int64_t> slots) {
 void AllocatorBinding::raise_range(int64_t slot) const {
     int64_t low = page_size(), high = int64_t{num_slots()} + page_size() - 1;
     raise_slot(python().InvalidSlotsError, slot,
-               " must be in the pool, from " + std::to_string(low) + " to " + std::to_string(high));
+               "from " + std::to_string(low) + " to " + std::to_string(high));
 }
 
 // Names the slot that comes most often.
@@ -128,7 +130,7 @@ void AllocatorBinding::check_twice(const std::vector<int64_t>& sorted) const {
             twice = sorted[from];
         }
     }
-    if (most > 1) raise_slot(python().SlotNotAllocatedError, twice, " comes twice in one free");
+    if (most > 1) raise_slot(python().SlotNotAllocatedError, twice, "distinct", " twice");
 }
 
 // Names the first given slot of the lowest page that is there in part.
@@ -143,14 +145,16 @@ void AllocatorBinding::check_whole_pages(const std::vector<int64_t>& slots,
             return page_of(slot) == page_of(sorted[from]);
         });
         raise_slot(python().InvalidSlotsError, slot,
-                   " must be freed with its whole page of " + std::to_string(page_size()));
+                   "whole pages of " + std::to_string(page_size()),
+                   " without the rest of its page");
     }
 }
 
 void AllocatorBinding::check_held(const std::vector<int64_t>& slots) const {
     for (int64_t slot : slots) {
         if (allocator_.is_held(static_cast<uint32_t>(slot / page_size()))) continue;
-        raise_slot(python().SlotNotAllocatedError, slot - slot % page_size(), " is free already");
+        raise_slot(python().SlotNotAllocatedError, slot - slot % page_size(), "allocated",
+                   ", which is free");
     }
 }
 

@@ -1,4 +1,5 @@
 // radixkv.kernels._core
+#include "assertions.hpp"
 #include "tree_binding.hpp"
 #include "wire.hpp"
 

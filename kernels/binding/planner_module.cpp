@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "assertions.hpp"
 #include "attention/planner.hpp"
 
 namespace nb = nanobind;
@@ -83,6 +84,7 @@ NB_MODULE(_planner, module) {
     // A server or thread that runs until the interpreter ends keeps its cache alive: not a leak.
     nb::set_leak_warnings(false);
 #endif
+    module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
     nb::class_<PlannerBinding>(module, "Planner")
         .def(nb::init<nb::sequence, nb::sequence>(), nb::arg("rows"), nb::arg("query_lens"))
         .def("survey", &PlannerBinding::survey, nb::arg("shapes"))

@@ -9,7 +9,7 @@ namespace {
 nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
 
 // Never freed: objects of Python must not be released after the interpreter is gone.
-Python* looked_up = nullptr;
+Imports* looked_up = nullptr;
 
 }  // namespace
 
@@ -23,7 +23,7 @@ void import_python() {
     nb::object reader = nb::module_::import_("radixkv.tree.reader").attr("PYTHON_READER");
     nb::module_ policies = nb::module_::import_("radixkv.tree.policies");
     nb::module_ allocator = nb::module_::import_("radixkv.memory.allocator");
-    looked_up = new Python{
+    looked_up = new Imports{
         .InvalidArgumentError = errors.attr("InvalidArgumentError"),
         .InvalidSlotsError = errors.attr("InvalidSlotsError"),
         .InvalidTokensError = errors.attr("InvalidTokensError"),
@@ -62,7 +62,7 @@ void import_python() {
     };
 }
 
-const Python& python() { return *looked_up; }
+const Imports& python() { return *looked_up; }
 
 int64_t clamp_int(nb::handle object, const char* name) {
     nb::object value =

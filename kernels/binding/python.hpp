@@ -11,14 +11,7 @@ namespace radixkv {
 
 namespace nb = nanobind;
 
-// Off in the builds that people install; on under the sanitizers and the fuzzer.
-#ifdef NDEBUG
-inline constexpr bool HAS_ASSERTIONS = false;
-#else
-inline constexpr bool HAS_ASSERTIONS = true;
-#endif
-
-struct Python {
+struct Imports {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;
     nb::object AdmitResult, InsertResult, MatchResult, NodeInfo, NO_CHANGES, PublishResult, Stored;
@@ -35,7 +28,7 @@ struct Python {
 // Imports NumPy and what is listed above.
 void import_python();
 
-const Python& python();
+const Imports& python();
 
 // Raises error(message, **details).
 template <class... Details>

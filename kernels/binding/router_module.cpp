@@ -4,10 +4,11 @@
 
 #include <bit>
 
+#include "assertions.hpp"
 #include "input.hpp"
+#include "random_seed.hpp"
+#include "router/cheapest.hpp"
 #include "router/holdings.hpp"
-#include "router/vote.hpp"
-#include "tree/random_seed.hpp"
 
 namespace radixkv {
 
@@ -85,7 +86,7 @@ nb::object lengths(const HoldingsBinding& self, nb::handle token_ids, NodeId roo
 
 nb::list runs(const HoldingsBinding& self, uint32_t holder) {
     nb::list rows;
-    self.each_run(holder, [&](const HolderRun& run) {
+    self.each_run(holder, [&](const HeldRun& run) {
         int32_t* out;
         nb::object codes = new_array(run.length, out);
         self.copy_codes(run, out);
@@ -95,11 +96,11 @@ nb::list runs(const HoldingsBinding& self, uint32_t holder) {
     return rows;
 }
 
-// What `radixkv/router` has of its own that the vote needs, looked up once and never freed.
-struct Voting {
+// What `radixkv/router` has of its own that a pick needs, looked up once and never freed.
+struct Picking {
     nb::object Choice, reasons;
 };
-Voting* voting = nullptr;
+Picking* picking = nullptr;
 
 template <class Item>
 const Item* items(ArrayView<Item> view, size_t count, const char* name) {
@@ -109,28 +110,28 @@ const Item* items(ArrayView<Item> view, size_t count, const char* name) {
 }
 
 template <class Length>
-nb::object vote(nb::tuple question, ArrayView<Length> lengths, Weights by) {
+nb::object pick(nb::tuple asked, ArrayView<Length> lengths, Weights by) {
     size_t count = lengths.size;
     Workers<Length> workers{items(lengths, std::max<size_t>(count, 1), "lengths"),
-                            items(view_double(question[2]), count, "loads"),
-                            items(view_double(question[3]), count, "recent_loads"),
-                            items(view_int64(question[4]), count, "last_picked"), count};
+                            items(view_double(asked[2]), count, "loads"),
+                            items(view_double(asked[3]), count, "recent_loads"),
+                            items(view_int64(asked[4]), count, "last_picked"), count};
     size_t at = cheapest(workers, by);
-    return named_tuple(voting->Choice, at, voting->reasons[reason(workers, at)]);
+    return named_tuple(picking->Choice, at, picking->reasons[reason(workers, at)]);
 }
 
 // The fields of `PickInput`: workers, lengths, loads, recent_loads, last_picked, prompt_length,
 // key.
-nb::object vote_on(nb::tuple question, double weight, double slack, double balance) {
-    Weights by{nb::cast<double>(question[5]), weight, slack, balance};
-    // Lengths that are trusted in part are no whole numbers.
-    if (auto whole = view_int32(question[1])) return vote(question, whole, by);
-    return vote(question, view_double(question[1]), by);
+nb::object pick_on(nb::tuple asked, double weight, double slack, double balance) {
+    Weights by{nb::cast<double>(asked[5]), weight, slack, balance};
+    // Lengths of a worker that is trusted in part are fractions, in float64.
+    if (auto whole = view_int32(asked[1])) return pick(asked, whole, by);
+    return pick(asked, view_double(asked[1]), by);
 }
 
-void import_voting() {
-    voting = new Voting{nb::module_::import_("radixkv.router.pick_input").attr("RoutingChoice"),
-                        nb::module_::import_("radixkv.router.cheapest").attr("REASONS")};
+void import_picking() {
+    picking = new Picking{nb::module_::import_("radixkv.router.pick_input").attr("RoutingChoice"),
+                          nb::module_::import_("radixkv.router.cheapest").attr("REASONS")};
 }
 
 }  // namespace
@@ -141,7 +142,7 @@ NB_MODULE(_router, module) {
     nb::set_leak_warnings(false);
 #endif
     import_python();
-    import_voting();
+    import_picking();
     module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
     nb::class_<HoldingsBinding>(module, "Holdings")
         .def(nb::init<>())
@@ -160,7 +161,7 @@ NB_MODULE(_router, module) {
         .def_prop_ro("num_nodes", &HoldingsBinding::num_nodes)
         .def_prop_ro("total_size", &HoldingsBinding::total_size)
         .def("check_integrity", &HoldingsBinding::check);
-    module.def("cheapest", &vote_on, "question"_a, "weight"_a, "slack"_a, "balance"_a);
+    module.def("cheapest", &pick_on, "asked"_a, "weight"_a, "slack"_a, "balance"_a);
 }
 
 }  // namespace radixkv

@@ -1,7 +1,7 @@
 #include "tree_binding.hpp"
 
+#include "random_seed.hpp"
 #include "tree/policies/table.hpp"
-#include "tree/random_seed.hpp"
 
 namespace radixkv {
 
@@ -218,7 +218,7 @@ void TreeBinding::dec_lock_ref(nb::handle object) {
 
 // ---- inserting ----
 
-// What was there is copied by copy_found(Descent) before anything changes.
+// What was there is copied by copy_found(Path, Descent) before anything changes.
 template <class Key, class CopyFound>
 std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key key,
                                                              const Insert& how,
@@ -236,7 +236,7 @@ std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key ke
     uint32_t count = whole - found.length;
     TokenRun run(how.slots + (found.length - from), count);
     if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
-    copy_found(found);
+    copy_found(path_, found);
     NodeId leaf = tree_.extend(path_, found, root, std::move(run), how.priority, how.is_hit);
     Place place = tree_.place(path_.empty() ? NONE : path_.back(), whole);
     return Inserted{found.length, leaf, place};
@@ -304,11 +304,11 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
     nb::object found = python().no_slots;
     Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
         Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
-        return insert_key(root, key, how, [&](const Descent& descent) {
+        return insert_key(root, key, how, [&](const Path& path, const Descent& descent) {
             if (descent.length == from) return;
             int32_t* out;
             found = new_array(descent.length - from, out);
-            tree_.copy_slots(path_, descent.partial, from, descent.length, out);
+            tree_.copy_slots(path, descent.partial, from, descent.length, out);
         });
     });
     return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
@@ -463,9 +463,9 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
         int32_t* own = table + known.length;
         Insert how{own, key.size - known.length, rank, !chunked, known};
         ledger.check_range(own, how.count);
-        return insert_key(root, key, how, [&](const Descent& found) {
+        return insert_key(root, key, how, [&](const Path& path, const Descent& found) {
             duplicates.assign(own, table + found.length);
-            tree_.copy_slots(path_, found.partial, known.length, found.length, own);
+            tree_.copy_slots(path, found.partial, known.length, found.length, own);
         });
     });
     nb::object handle = new_handle(inserted.place);

@@ -86,7 +86,8 @@ nb::list TreeBinding::check_integrity() const {
     nb::object there = python().count_codes(keys), said = content_.attr("uses")();
     if (!there.equal(said) || nb::len(there) != nb::len(content_)) {
         lines.append(
-            ("content: " + show(said) + " codes are said, " + show(there) + " are there").c_str());
+            ("content: " + show(said) + " codes are counted, " + show(there) + " are there")
+                .c_str());
     }
     return lines;
 }

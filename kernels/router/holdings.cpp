@@ -72,7 +72,7 @@ RunId Holdings::find_run(uint32_t holder, uint64_t number) const {
 
 RunId Holdings::add_run(RunId parent, uint64_t number, uint32_t offset, uint32_t length) {
     RunId id = runs_.add();
-    HolderRun &run = runs_[id], &above = runs_[parent];
+    HeldRun &run = runs_[id], &above = runs_[parent];
     run.number = number;
     run.holder = above.holder;
     run.parent = parent;
@@ -89,7 +89,7 @@ RunId Holdings::add_run(RunId parent, uint64_t number, uint32_t offset, uint32_t
 }
 
 void Holdings::remove_run(RunId id) {
-    HolderRun& run = runs_[id];
+    HeldRun& run = runs_[id];
     assert(run.number != 0 && run.first_child == NONE);
     numbers_.remove(run_hash(run.holder, run.number), id);
     if (run.prev_sibling != NONE) {
@@ -103,7 +103,7 @@ void Holdings::remove_run(RunId id) {
 
 // Whether a child of the run continues it beyond its first `keep` tokens.
 bool Holdings::continues_beyond(RunId id, uint32_t keep) {
-    HolderRun& run = runs_[id];
+    HeldRun& run = runs_[id];
     if (run.most_offset <= keep) return false;
     run.most_offset = 0;
     for (RunId child = run.first_child; child != NONE; child = runs_[child].next_sibling) {
@@ -114,7 +114,7 @@ bool Holdings::continues_beyond(RunId id, uint32_t keep) {
 
 // ---- storing ----
 
-NodeId Holdings::climb(const HolderRun& run, uint32_t depth) const {
+NodeId Holdings::climb(const HeldRun& run, uint32_t depth) const {
     NodeId id = run.node;
     assert(run.start < depth && depth <= run.end());
     while (nodes_[id].start >= depth) id = nodes_[id].parent;
@@ -146,11 +146,11 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
     if (parent == NONE || number == 0 || !codes.size) return false;
     if (find_run(holder, number) != NONE) return false;
     if (parent_number == 0) parent_offset = 0;
-    const HolderRun& above = runs_[parent];
+    const HeldRun& above = runs_[parent];
     if (parent_number != 0 && (parent_offset == 0 || parent_offset > above.length)) return false;
     uint32_t depth = above.start + parent_offset;
     if (codes.size > INT32_MAX - depth) return false;
-    HolderRun how;
+    HeldRun how;
     codes = hide_content(above, parent_offset, codes, how);
     NodeId top = parent_number ? climb(above, depth) : root;
     if (holds_next(top, depth, holder, codes.ids[0])) return false;
@@ -245,7 +245,7 @@ NodeId Holdings::give_up(NodeId id, uint32_t holder) {
 }
 
 void Holdings::cut(RunId id, uint32_t keep) {
-    HolderRun& run = runs_[id];
+    HeldRun& run = runs_[id];
     assert(run.number != 0 && keep < run.length);
     assert(run.length - keep <= holders_[run.holder].tokens);
     uint32_t goal = run.start + keep, holder = run.holder;

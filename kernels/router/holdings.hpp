@@ -38,7 +38,7 @@ struct UnionNode {
 
 // A run of one holder, found by the node that holds its last token. Number 0 stands for a holder's
 // roots: what starts there has it as its parent.
-struct HolderRun {
+struct HeldRun {
     uint64_t number = 0;
     uint32_t holder = 0;
     RunId parent = NONE;
@@ -57,7 +57,7 @@ struct HolderRun {
 };
 
 // A pool gives out fresh records by assignment; tokens are freed by what removes their node.
-static_assert(std::is_trivially_copyable_v<UnionNode> && std::is_trivially_copyable_v<HolderRun>);
+static_assert(std::is_trivially_copyable_v<UnionNode> && std::is_trivially_copyable_v<HeldRun>);
 
 class Holdings {
   public:
@@ -93,9 +93,9 @@ class Holdings {
     template <class Visit>
     void each_run(uint32_t holder, const Visit& visit) const;
 
-    const HolderRun& run(RunId id) const { return runs_[id]; }
-    NodeId root_of(const HolderRun& run) const;
-    void copy_codes(const HolderRun& run, int32_t* out) const;
+    const HeldRun& run(RunId id) const { return runs_[id]; }
+    NodeId root_of(const HeldRun& run) const;
+    void copy_codes(const HeldRun& run, int32_t* out) const;
 
     uint64_t num_tokens(uint32_t holder) const { return checked(holder).tokens; }
     uint64_t num_nodes() const { return num_nodes_; }
@@ -125,10 +125,10 @@ class Holdings {
     template <class Key>
     NodeId find_child(NodeId parent, const Key& key, uint32_t at) const;
     uint32_t edge_hash(NodeId parent, int32_t token) const;
-    NodeId climb(const HolderRun& run, uint32_t depth) const;
+    NodeId climb(const HeldRun& run, uint32_t depth) const;
     bool holds(NodeId node, uint32_t holder, uint32_t depth) const;
     bool holds_next(NodeId node, uint32_t depth, uint32_t holder, int32_t code) const;
-    Int32Key hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes, HolderRun& run);
+    Int32Key hide_content(const HeldRun& parent, uint32_t offset, Int32Key codes, HeldRun& run);
     Found descend(NodeId node, uint32_t depth, const Int32Key& codes) const;
     NodeId hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder);
     void hold_path(RunId id);
@@ -153,7 +153,7 @@ class Holdings {
     void check_node(NodeId id, std::vector<std::string>& wrong) const;
 
     Pool<UnionNode> nodes_;
-    Pool<HolderRun> runs_;
+    Pool<HeldRun> runs_;
     HolderSets full_;
     EdgeTable edges_;    // children by their first token
     EdgeTable numbers_;  // runs by holder and number
@@ -199,7 +199,7 @@ uint32_t Holdings::lengths(const Key& key, NodeId root, int32_t* out) const {
             seen_[i] |= full;
         }
         for (RunId end = node.partial; end != NONE; end = runs_[end].next_end) {
-            const HolderRun& last = runs_[end];
+            const HeldRun& last = runs_[end];
             out[last.holder] = static_cast<int32_t>(std::min(last.end(), at));
             seen_[last.holder / 64] |= HolderSets::bit(last.holder);
         }

@@ -24,7 +24,7 @@ std::vector<std::string> Holdings::check() const {
     for (uint32_t holder = 0; holder < holders_.size(); ++holder) {
         if (holders_[holder].top == NONE) continue;
         uint64_t own = 0;
-        each_run(holder, [&](const HolderRun& run) {
+        each_run(holder, [&](const HeldRun& run) {
             own += run.length;
             runs += 1;
             if (nodes_[run.node].start >= run.end() || nodes_[run.node].end() < run.end()) {
@@ -61,7 +61,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
         if (full_.has(id, holder) && !holds_above(holder)) fault("is held without what is above");
     }
     for (RunId end = node.partial; end != NONE; end = runs_[end].next_end) {
-        const HolderRun& run = runs_[end];
+        const HeldRun& run = runs_[end];
         bool is_inside = node.start < run.end() && run.end() < node.end();
         if (full_.has(id, run.holder) || !is_inside || run.node != id || !run.is_partial ||
             !holds_above(run.holder)) {
@@ -69,7 +69,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
         }
     }
     for (RunId end = node.ends; end != NONE; end = runs_[end].next_end) {
-        const HolderRun& run = runs_[end];
+        const HeldRun& run = runs_[end];
         if (run.node != id || run.is_partial || run.end() <= node.start || run.end() > node.end()) {
             fault("has an end that is elsewhere");
         }

@@ -10,7 +10,7 @@ namespace radixkv {
 // ---- ends of runs ----
 
 void Holdings::link_end(NodeId node, RunId id, bool is_partial) {
-    HolderRun& run = runs_[id];
+    HeldRun& run = runs_[id];
     RunId& first = is_partial ? nodes_[node].partial : nodes_[node].ends;
     run.node = node;
     run.is_partial = is_partial;
@@ -21,7 +21,7 @@ void Holdings::link_end(NodeId node, RunId id, bool is_partial) {
 }
 
 void Holdings::unlink_end(RunId id) {
-    HolderRun& run = runs_[id];
+    HeldRun& run = runs_[id];
     UnionNode& node = nodes_[run.node];
     assert(run.prev_end != NONE || (run.is_partial ? node.partial : node.ends) == id);
     if (run.prev_end != NONE) {
@@ -34,7 +34,7 @@ void Holdings::unlink_end(RunId id) {
 
 // The run is the last of its holder here: what that holds ends where the run ends.
 void Holdings::add_last(NodeId node, RunId id) {
-    const HolderRun& run = runs_[id];
+    const HeldRun& run = runs_[id];
     assert(nodes_[node].start < run.end() && run.end() <= nodes_[node].end());
     bool is_whole = run.end() == nodes_[node].end();
     if (is_whole) {
@@ -227,8 +227,8 @@ void Holdings::shorten(NodeId id) {
 
 // The codes, the first of them that names content under a number that no other run has: the same
 // number from another holder means something else. Below it nothing is shared either.
-Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32Key codes,
-                                HolderRun& run) {
+Int32Key Holdings::hide_content(const HeldRun& parent, uint32_t offset, Int32Key codes,
+                                HeldRun& run) {
     if (parent.private_from < offset) {
         run.private_from = 0;
     } else if (has_negative(codes.ids, codes.size)) {
@@ -247,13 +247,13 @@ Int32Key Holdings::hide_content(const HolderRun& parent, uint32_t offset, Int32K
 
 // ---- looking ----
 
-NodeId Holdings::root_of(const HolderRun& run) const {
+NodeId Holdings::root_of(const HeldRun& run) const {
     NodeId id = run.node;
     while (!nodes_[id].is_root) id = nodes_[id].parent;
     return id;
 }
 
-void Holdings::copy_codes(const HolderRun& run, int32_t* out) const {
+void Holdings::copy_codes(const HeldRun& run, int32_t* out) const {
     uint32_t end = run.end();
     for (NodeId id = run.node; end > run.start; id = nodes_[id].parent) {
         const UnionNode& node = nodes_[id];

@@ -190,6 +190,7 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     node.run_offset += at;
     add_child(head_id, id);
     policy_->split(head_id, id);
+    policy_->resized(id);
     assert(node.parent == head_id && head.end() == node.start && !head.is_leaf());
     return head_id;
 }

@@ -254,7 +254,7 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
         evictable_ -= going;
         if (keep > 0) {
             node.shorten(keep);
-            policy_->trimmed(victim);
+            policy_->resized(victim);
         } else if (NodeId empty_root = remove_leaf(victim)) {
             on_empty(empty_root);
         }

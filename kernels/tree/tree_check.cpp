@@ -36,11 +36,11 @@ class TreeCheck {
         for (NodeId id : all_) (node(id).lock_ref ? held : evictable) += node(id).length;
         if (evictable != tree_.evictable_ || held != tree_.protected_) {
             lines_.push_back("I2 sizes: evictable " + number(tree_.evictable_) + " and protected " +
-                             number(tree_.protected_) + " are said, " + number(evictable) +
+                             number(tree_.protected_) + " are counted, " + number(evictable) +
                              " and " + number(held) + " are there");
         }
         if (all_.size() != tree_.num_nodes()) {
-            lines_.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are said, " +
+            lines_.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are counted, " +
                              number(all_.size()) + " are there");
         }
     }
@@ -50,7 +50,7 @@ class TreeCheck {
         for (const Lock& lock : locks) hold(lock, held);
         for (NodeId id : all_) {
             if (node(id).lock_ref == held[id]) continue;
-            lines_.push_back("I3 locks: " + name(id) + " says lock_ref " +
+            lines_.push_back("I3 locks: " + name(id) + " has lock_ref " +
                              number(node(id).lock_ref) + ", " + number(held[id]) +
                              " handles hold it");
         }

@@ -16,6 +16,7 @@ from radixkv.attention.scores import PLAIN, ScoreOptions
 from radixkv.errors import InvalidArgumentError
 from radixkv.kernels.gpu.store import write_kv
 from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.pages import ceil_div
 
 
 class DeviceStep:
@@ -58,7 +59,7 @@ class DeviceStep:
     @property
     def page_table(self) -> Tensor:
         # The width shapes how kernels split; by powers of two, so that few graphs cover all.
-        pages = -(-grown(256, self.max_context) // self.pool.page_size)
+        pages = ceil_div(grown(256, self.max_context), self.pool.page_size)
         return self._table.pages[: self.requests, :pages]
 
     @property

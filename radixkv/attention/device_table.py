@@ -13,6 +13,7 @@ from radixkv.attention.device_arrays import staging
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import move_rows, write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.pages import ceil_div
 
 
 class DeviceTable:
@@ -31,7 +32,7 @@ class DeviceTable:
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many rows of so many slots; what it has is sent anew after a move."""
         have_rows, have_width = self.pages.shape
-        width = -(-context_len // self._pool.page_size)
+        width = ceil_div(context_len, self._pool.page_size)
         if requests <= have_rows and width <= have_width:
             return
         rows, width = grown(have_rows, requests), grown(have_width, width)
@@ -82,8 +83,8 @@ class DeviceTable:
         size, rows = self._pool.page_size, len(batch.kv_indices)
         # A page that a slot was added to is there already.
         have, counts = np.zeros(rows + padding, np.int32), np.ones(rows + padding, np.int32)
-        have[:rows] = -(-known // size)
-        counts[:rows] = -(-batch.context_lens // size) - have[:rows]
+        have[:rows] = ceil_div(known, size)
+        counts[:rows] = ceil_div(batch.context_lens, size) - have[:rows]
         new = counts.nonzero()[0]
         pieces = np.empty((len(new), 4), np.int32)
         pieces[:, 0], pieces[:, 1], pieces[:, 2] = new, have[new], counts[new]
@@ -101,7 +102,7 @@ class DeviceTable:
         here = sent.to(self._pool.device, non_blocking=True)
         if len(moves):
             # Cheaper than to send them again.
-            width = -(-int(known[moves[:, 1]].max()) // size)
+            width = ceil_div(int(known[moves[:, 1]].max()), size)
             move_rows(self.pages, here[: moves.size].view(-1, 2), width)
         if len(new):
             write_rows(self.pages, here[moves.size : at].view(-1, 4), here[at:], int(counts.max()))

@@ -17,6 +17,7 @@ from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import ScoreOptions
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
 from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.pages import ceil_div
 
 # Slots of a decode row that one block reads; what is longer is read in pieces and merged.
 PIECE = 1024
@@ -113,7 +114,7 @@ class TritonKernels:
 
 def cut_decode(seq_lens: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Items, q_indices and starts (see `kernels.gpu.attend`) of one new token a row."""
-    counts = -(-seq_lens // PIECE)
+    counts = ceil_div(seq_lens, PIECE)
     starts = np.concatenate([[0], np.cumsum(counts)])
     request = np.repeat(np.arange(len(seq_lens)), counts)
     piece = np.arange(starts[-1]) - starts[request]
@@ -128,7 +129,7 @@ def cut_extend(
     seq_lens: Int32Array, query_lens: Int32Array, queries: int
 ) -> tuple[Int32Array, Int32Array, Int32Array]:
     """Items and q_indices in causal tiles of `queries` new tokens; nothing is merged."""
-    counts = -(-query_lens // queries)
+    counts = ceil_div(query_lens, queries)
     request = np.repeat(np.arange(len(seq_lens)), counts)
     tile = np.arange(counts.sum()) - (np.cumsum(counts) - counts)[request]
     first = tile * queries  # among the request's new tokens

@@ -147,7 +147,7 @@ class _Powers:
         self._down = _powers(pow(self._base, -1, 2**64), blocks + 1)[1:]
 
     def prefixes(self, codes: Int32Array, seed: int) -> _U64:
-        """The hash of each prefix of a multiple of EVERY tokens, none other than by a seed."""
+        """The hash of each prefix of a multiple of EVERY tokens; `seed` sets namespaces apart."""
         blocks = len(codes) // EVERY
         if blocks > len(self._up):
             self._grow(2 * blocks)

@@ -14,7 +14,7 @@ from typing import NamedTuple, TypeAlias
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
 from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
-EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
+EVENT_BYTES = 256  # what an event costs besides its tokens, roughly
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,7 +25,14 @@ class Cleared:
 Logged: TypeAlias = Stored | Trimmed | Cleared
 
 
-_CLEARED = (Cleared(),)
+class _Clearing(tuple[Cleared]):
+    """As `Changes`."""
+
+    __slots__ = ()
+    num_bytes = 0
+
+
+_CLEARED = _Clearing((Cleared(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class EventLog:
         # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
         self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, Changes | tuple[Cleared]] = {}
+        self._kept: dict[int, Changes | _Clearing] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -75,8 +82,17 @@ class EventLog:
         """Add the changes of one call as one revision; nothing if there are none."""
         if not changes:
             return
-        with self._lock:
-            self._add(changes)
+        # Each request pays for this: acquire() is half a `with`, no helper is called.
+        lock = self._lock
+        lock.acquire()
+        try:
+            self.revision = revision = self.revision + 1
+            self._kept[revision] = changes
+            self._bytes += EVENT_BYTES * len(changes) + changes.num_bytes
+            if self._bytes > self._max_bytes:
+                self._keep_bound()
+        finally:
+            lock.release()
         for listener in self._listeners:
             listener()
 
@@ -88,7 +104,10 @@ class EventLog:
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add(_CLEARED)
+            self.revision = revision = self.revision + 1
+            self._kept[revision] = _CLEARED
+            self._bytes += _size(_CLEARED)
+            self._keep_bound()
         for listener in self._listeners:
             listener()
 
@@ -173,22 +192,16 @@ class EventLog:
             revision=self.revision,
         )
 
-    def _add(self, changes: Changes | tuple[Cleared]) -> None:
-        self.revision = revision = self.revision + 1
-        self._kept[revision] = changes
-        self._bytes += _size(changes)
+    def _keep_bound(self) -> None:
         while self._bytes > self._max_bytes:
-            self._drop_oldest_revision()
-
-    def _drop_oldest_revision(self) -> None:
-        self.compact_revision += 1
-        self.is_complete = False
-        self._bytes -= _size(self._kept.pop(self.compact_revision, ()))
+            self.compact_revision += 1
+            self.is_complete = False
+            # One that a signal handler interrupted is not there yet.
+            self._bytes -= _size(self._kept.pop(self.compact_revision, NO_CHANGES))
 
 
-def _size(changes: Changes | tuple[Cleared]) -> int:
-    size = EVENT_BYTES * len(changes)
-    return size if changes is _CLEARED else size + changes.num_bytes
+def _size(changes: Changes | _Clearing) -> int:
+    return EVENT_BYTES * len(changes) + changes.num_bytes
 
 
 def _new_epoch() -> int:

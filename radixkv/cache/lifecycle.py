@@ -161,7 +161,7 @@ class Lifecycle:
         if not is_current or not length or (chunked and length <= request.shared):
             return
         published = self._tree.publish(
-            request.first(length),
+            request.tokens[:length],
             self._ledger,
             request.table,
             request.namespace,
@@ -268,7 +268,7 @@ class Lifecycle:
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self._tree.match_prefix(
-            request.first(shared),
+            request.tokens[:shared],
             request.namespace,
             content=cut_content(request.content, shared),
         )
@@ -292,7 +292,10 @@ class Lifecycle:
     # ---- all requests ----
 
     def private_slots(self) -> Int32Array:
-        """The slots that live requests hold outside the tree, retired ones apart; each once."""
+        """Slots that live requests hold outside the tree, (n,) int32, ascending, each once.
+
+        Without retired ones. Cost: O(n log n).
+        """
         own = [request.table[request.shared : request.capacity] for request in self.live.values()]
         slots = np.unique(np.concatenate([EMPTY, *own]))
         private: Int32Array = slots[~self._ledger.is_retired[slots]]

@@ -30,6 +30,7 @@ from radixkv.errors import (
     SlotNotAllocatedError,
     StaleHandleError,
 )
+from radixkv.memory.allocator import check_distinct
 from radixkv.pages import round_down, round_up
 from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
@@ -100,7 +101,8 @@ class Loans:
     ) -> Pin:
         """A pin on the longest cached prefix, found and counted as `match_prefix` does.
 
-        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
+        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present,
+        InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
         tokens = self._reader.token_ids(token_ids)
         present = self._weights.to_store(namespace)
@@ -140,9 +142,10 @@ class Loans:
 
     @transaction
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
-        """`n` slots, rounded up to whole pages, and how many tokens were evicted for them.
+        """Slots, (m,) int32, and how many tokens were evicted for them.
 
-        None: no room now, nothing taken.
+        m: `n` rounded up to whole pages. None: no room now, nothing taken. Cost: as
+        `RadixTree.evict`. Raises InvalidArgumentError for a negative number.
         """
         totals = self._slots.totals
         before = totals.evicted_tokens
@@ -154,13 +157,13 @@ class Loans:
 
     @transaction
     def give_back(self, borrower: int, slots: TokenIds) -> None:
-        """Free slots that are on loan to `borrower`, in whole pages.
+        """Free slots, (n,) int32, that are on loan to `borrower`, in whole pages, in any order.
 
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
         given = self._reader.slots(slots)
         self._check_loaned(borrower, given)
-        self._check_once(given)
+        check_distinct(given)
         size = self._slots.page_size
         if len(np.unique(given // size)) * size != len(given):
             raise InvalidSlotsError(f"slots must be whole pages of {size}; got parts of some")
@@ -215,7 +218,7 @@ class Loans:
     def store(
         self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
     ) -> list[Inserted]:
-        """Store all of them, as one revision, or none; pins that are not kept are dropped.
+        """Store all of them, as one revision, or nothing; pins that are not kept are dropped.
 
         Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
         give back the slots that they replace, once no kernel reads them.
@@ -224,7 +227,7 @@ class Loans:
         """
         present = self._weights.to_store(namespace)
         checked = [self._checked(borrower, insert) for insert in inserts]
-        self._check_once(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
+        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
         pins = [insert.pin for insert in checked if insert.pin is not None]
         if len(set(pins)) != len(pins):
             raise InvalidArgumentError("pins must be distinct; got one twice")
@@ -297,12 +300,6 @@ class Loans:
             raise SlotNotAllocatedError(
                 f"slots must be on loan to this borrower; got {slot}, which is not", slot=slot
             )
-
-    def _check_once(self, slots: Int32Array) -> None:
-        distinct, count = np.unique(slots, return_counts=True)
-        if len(distinct) != len(slots):
-            slot = int(distinct[count.argmax()])
-            raise SlotNotAllocatedError(f"slots must be distinct; got {slot} twice", slot=slot)
 
     def forget(self) -> list[Int32Array]:
         """Void the pins, as the tree is about to be dropped: the slots that each keeps."""

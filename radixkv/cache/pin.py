@@ -27,5 +27,5 @@ class Pin:
 
     @property
     def table(self) -> Int32Array:
-        """The slots, by the name that a request has for them."""
+        """`slots`, (n,) int32, named as those of a request are."""
         return self.slots

@@ -67,7 +67,7 @@ class PrefixCache:
     allows, up to 131,072.
     page_size, policy, core: see `RadixTree`.
     kv: the pool whose K/V `fork` and `rollback` copy by themselves.
-    max_cached_tokens: most that the tree keeps beside what is locked; a longer prompt keeps its
+    max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
     beginning.
     estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
     that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
@@ -148,7 +148,7 @@ class PrefixCache:
 
     @property
     def max_cached_tokens(self) -> int | None:
-        """Most that the tree keeps beside what is locked."""
+        """Most that the tree keeps besides what is locked."""
         return self.slots.max_cached_tokens
 
     @property
@@ -195,8 +195,10 @@ class PrefixCache:
     ) -> MatchResult:
         """`RadixTree.match_prefix` in the present weights, counted as a look-up; takes nothing.
 
-        Other weights match nothing. The slots may be evicted at the next call of anyone: to keep
-        them, `admit`.
+        token_ids: (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
+        The slots, (length,) int32, may be evicted at the next call of anyone: to keep them,
+        `admit`. Cost: as `RadixTree.match_prefix`.
+        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
         return self._lookups.match(self._reader.token_ids(token_ids), namespace, content)
 
@@ -207,6 +209,7 @@ class PrefixCache:
         """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
 
         The native core lets other threads run meanwhile, though no other call of this cache.
+        Raises InvalidTokensError, InvalidNamespaceError.
         """
         return self._lookups.match_batch(self._reader.prompts(prompts), namespace)
 
@@ -214,14 +217,17 @@ class PrefixCache:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, without the slots; counted as the same use."""
+        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
         return self._lookups.match_lengths(self._reader.prompts(prompts), namespace)
 
     @transaction
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
-        """Tokens cached of `token_ids`; changes nothing, recency and counters included."""
+        """Tokens cached of `token_ids`; changes nothing, recency and counters included.
+
+        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        """
         return self._lookups.probe(token_ids, namespace, content)
 
     @transaction
@@ -251,7 +257,7 @@ class PrefixCache:
         store: False keeps its tokens out of the tree for good.
         priority: what the policy of that name goes by.
         resume: a retracted request goes on, with its id, numbers, namespace, content, store and
-        priority; what is given of these beside it must be its own.
+        priority; what is given of these besides it must be its own.
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
@@ -314,7 +320,8 @@ class PrefixCache:
     def commit(self, request: Request, token_ids: TokenIds) -> None:
         """The ids of the next reserved tokens.
 
-        Raises InvalidArgumentError for more than were reserved, RequestEndedError.
+        Raises InvalidArgumentError for more than were reserved, PromptTooLongError beyond what a
+        row or the pool can hold, InvalidTokensError, RequestEndedError.
         """
         self._check_running(request)
         tokens = self._reader.token_ids(token_ids)

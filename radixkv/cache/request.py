@@ -22,6 +22,7 @@ class Request:
     page
 
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
+    tokens: (length or more,) int32; beyond `length` is room to grow.
     row, table: the row of `pool` that it holds, reserved and unused positions included.
     generation: of the tree and the weights that its K/V belongs to.
     prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
@@ -29,9 +30,10 @@ class Request:
     """
 
     __slots__ = (
-        "_rewritten", "_tokens", "cached_len", "cached_tokens", "capacity", "content", "generation",
+        "_rewritten", "cached_len", "cached_tokens", "capacity", "content", "generation",
         "handle", "id", "length", "namespace", "pool", "priority", "prompt_tokens",
         "published_tokens", "resumed_tokens", "row", "shared", "state", "store", "table",
+        "tokens",
     )  # fmt: skip
 
     def __init__(
@@ -66,11 +68,7 @@ class Request:
     @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
-        return self._tokens[: self.length]
-
-    def first(self, n: int) -> Int32Array:
-        """(n,) int32: the first `n` of `token_ids`."""
-        return self._tokens[:n]
+        return self.tokens[: self.length]
 
     def begin(
         self,
@@ -87,16 +85,16 @@ class Request:
         """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
         self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
-        self._tokens, self.length, self.cached_len = tokens, length, cached_len
+        self.tokens, self.length, self.cached_len = tokens, length, cached_len
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""
-        tokens, length = self._tokens, self.length
+        tokens, length = self.tokens, self.length
         self.length = end = length + len(token_ids)
         if end > len(tokens):
-            self._tokens = grown = np.empty(end + end // 4 + 16, np.int32)
+            self.tokens = grown = np.empty(end + end // 4 + 16, np.int32)
             grown[:length] = tokens[:length]
             tokens = grown
         tokens[length:end] = token_ids

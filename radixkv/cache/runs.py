@@ -43,7 +43,8 @@ def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
 def follow(update: Update, runs: Runs) -> None:
     """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
 
-    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
+    What continues a run is in the namespace of that run, whichever it names: the wire leaves it
+    out.
     """
     if update.is_start:
         runs.clear()

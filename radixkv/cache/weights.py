@@ -2,8 +2,9 @@
 
 from dataclasses import replace
 
-from radixkv.errors import InvalidNamespaceError, StaleWeightsError
+from radixkv.errors import StaleWeightsError
 from radixkv.tree import Namespace
+from radixkv.tree.namespace import check_namespace
 
 
 class Weights:
@@ -14,8 +15,7 @@ class Weights:
 
     def is_present(self, namespace: Namespace) -> bool:
         """Whether `namespace` is of these weights. InvalidNamespaceError for another type."""
-        if not isinstance(namespace, Namespace):
-            raise InvalidNamespaceError(f"namespace must be a radixkv.Namespace; got {namespace!r}")
+        check_namespace(namespace)
         return namespace.weight_version in (0, self.version)
 
     def present(self, namespace: Namespace) -> Namespace:

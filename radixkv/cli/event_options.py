@@ -1,4 +1,4 @@
-"""Options for who follows a cache by its events: Dynamo, llm-d and others."""
+"""Options for what follows a cache by its events: Dynamo, llm-d and others."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager

@@ -24,7 +24,7 @@ def route(
     ] = None,
     policy: Annotated[
         str,
-        typer.Option(help="How workers are chosen, such as cache-aware or lmetric; ? lists all."),
+        typer.Option(help="How workers are chosen, such as cache-aware or lmetric; ? shows all."),
     ] = "cache-aware",
     load_window: Annotated[
         float,

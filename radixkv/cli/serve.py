@@ -62,7 +62,7 @@ def serve(
     events: EventFlags,
     as_json: Json = False,
 ) -> None:
-    """Run a model on prompts, with a server of its cache beside it.
+    """Run a model on prompts, with a server of its cache next to it.
 
     Without a model, serve a cache alone: engines elsewhere take leases, slots and prefixes from it.
     A model keeps its slots to itself: its K/V is in this process, which no other can write.

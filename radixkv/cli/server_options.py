@@ -1,5 +1,6 @@
 """Options of `radixkv serve` and `radixkv route`: their server, and its end."""
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -62,6 +63,9 @@ class ServerFlags:
     log_json: Annotated[
         bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")
     ] = False
+    log_level: Annotated[
+        str, typer.Option(help="debug, info (ends of leases, lost watchers), warning or error.")
+    ] = "warning"
     drain_delay: Annotated[
         float,
         typer.Option(
@@ -81,8 +85,14 @@ class ServerFlags:
         """As a `Server` takes them; logs are JSON from now on, if wanted."""
         from radixkv.rpc.logs import log_json
 
+        level = logging.getLevelNamesMapping().get(self.log_level.upper())
+        if level is None:
+            raise InvalidArgumentError(
+                f"--log-level must be debug, info, warning or error; got {self.log_level!r}"
+            )
+        logging.getLogger("radixkv").setLevel(level)
         if self.log_json:
-            log_json()
+            log_json(min(level, logging.INFO))
         return {
             "insecure": self.insecure,
             "tls": self._tls(),

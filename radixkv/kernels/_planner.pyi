@@ -3,7 +3,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-Int32Array = NDArray[np.int32]
+from radixkv.arrays import Int32Array
+
+HAS_ASSERTIONS: bool
 
 class Planner:
     """A shape is its `options`."""

@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from radixkv.arguments import check_page_size
 from radixkv.arrays import Int32Array
-from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
 
 
 class TokenToKVAllocator:
@@ -58,15 +60,14 @@ class TokenToKVAllocator:
 
 def check_pool_shape(num_slots: int, page_size: int) -> None:
     """Raises InvalidArgumentError unless `num_slots` is a positive multiple of `page_size`."""
-    if type(page_size) is not int or page_size < 1:
-        raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
+    check_page_size(page_size)
     if type(num_slots) is not int or num_slots < page_size or num_slots % page_size:
         raise InvalidArgumentError(
             f"num_slots must be a positive multiple of page size {page_size}; got {num_slots!r}"
         )
     if num_slots + page_size > 2**31 - 1:
         raise InvalidArgumentError(
-            f"num_slots must leave every slot below 2**31 - 1; got {num_slots}"
+            f"num_slots must be at most 2**31 - 1 less the page size {page_size}; got {num_slots}"
         )
 
 
@@ -76,4 +77,12 @@ def check_range(slots: NDArray[Any], num_slots: int, page_size: int) -> None:
     wrong = (slots < low) | (slots > high)
     if wrong.any():
         slot = int(slots[wrong.argmax()])
-        raise InvalidSlotsError(f"slot {slot} must be in the pool, from {low} to {high}", slot=slot)
+        raise InvalidSlotsError(f"slots must be from {low} to {high}; got {slot}", slot=slot)
+
+
+def check_distinct(slots: NDArray[np.integer[Any]]) -> None:
+    """Raises SlotNotAllocatedError for the slot that comes most often, if one comes twice."""
+    distinct, count = np.unique(slots, return_counts=True)
+    if len(distinct) != len(slots):
+        slot = int(distinct[count.argmax()])
+        raise SlotNotAllocatedError(f"slots must be distinct; got {slot} twice", slot=slot)

@@ -138,7 +138,7 @@ class MHATokenToKVPool:
         if len(bad):
             at = int(bad[0])
             raise InvalidSlotsError(
-                f"{name}[{at}] must be in the pool, {low} to {high}; got {int(index[at])}",
+                f"{name}[{at}] must be from {low} to {high}; got {int(index[at])}",
                 index=at,
                 slot=int(index[at]),
             )

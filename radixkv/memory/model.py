@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 
 from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError
+from radixkv.pages import ceil_div
 
 Config: TypeAlias = Mapping[str, Any]
 
@@ -70,7 +71,7 @@ class ModelShape:
         K/V heads are divided, and repeated where there are fewer than ranks; latents are repeated.
         """
         at_least(1, ranks=ranks)
-        return sum(-(-layer.kv_heads // ranks) * layer.head_values for layer in self.layers)
+        return sum(ceil_div(layer.kv_heads, ranks) * layer.head_values for layer in self.layers)
 
     def window_values(self, ranks: int = 1) -> int:
         """Those of `kv_values` that no query needs once a window has passed."""

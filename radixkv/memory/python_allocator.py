@@ -8,7 +8,12 @@ from numpy.typing import ArrayLike, NDArray
 from radixkv.arguments import as_int
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAllocatedError
-from radixkv.memory.allocator import TokenToKVAllocator, check_pool_shape, check_range
+from radixkv.memory.allocator import (
+    TokenToKVAllocator,
+    check_distinct,
+    check_pool_shape,
+    check_range,
+)
 
 
 class PythonAllocator(TokenToKVAllocator):
@@ -48,12 +53,14 @@ class PythonAllocator(TokenToKVAllocator):
         given = _as_slots(slots)
         self.check_range(given)
         given = given.astype(np.int64)
-        _check_once(given)
+        check_distinct(given)
         pages = self._whole_pages(given)
         is_free = ~self._is_held[pages]
         if is_free.any():
             slot = int(pages[is_free.argmax()]) * self.page_size
-            raise SlotNotAllocatedError(f"slot {slot} is free already", slot=slot)
+            raise SlotNotAllocatedError(
+                f"slots must be allocated; got {slot}, which is free", slot=slot
+            )
         self._is_held[pages] = False
         self._stack[self._top : self._top + len(pages)] = pages[::-1]
         self._top += len(pages)
@@ -81,7 +88,8 @@ class PythonAllocator(TokenToKVAllocator):
         if is_part.any():
             slot = int(given[first[is_part.argmax()]])
             raise InvalidSlotsError(
-                f"slot {slot} must be freed with its whole page of {self.page_size}",
+                f"slots must be whole pages of {self.page_size}; "
+                f"got {slot} without the rest of its page",
                 slot=slot,
             )
         return pages[np.argsort(first)]
@@ -97,10 +105,3 @@ def _as_slots(slots: ArrayLike) -> NDArray[Any]:
             f"slots must be ints in one dimension; got dtype {given.dtype}, shape {given.shape}"
         )
     return given
-
-
-def _check_once(given: NDArray[np.int64]) -> None:
-    slots, count = np.unique(given, return_counts=True)
-    if len(slots) != len(given):
-        twice = int(slots[count.argmax()])
-        raise SlotNotAllocatedError(f"slot {twice} comes twice in one free", slot=twice)

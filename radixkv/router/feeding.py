@@ -66,7 +66,7 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
 
 
 class Feeder:
-    """Applies one worker's watch to the index, and begins it again where the index has got to.
+    """Applies one worker's watch to the index, and begins it again from where the index is.
 
     num_failures: attempts in a row that brought no update. num_misses: probes in a row that found
     no server at the worker's address. last_error: of either, until the next success.
@@ -83,6 +83,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
 
     def start(self) -> None:
+        """Begin to follow the worker, on a thread of its own. Call it once."""
         self._thread.start()
 
     def stop(self) -> None:

@@ -85,7 +85,10 @@ class PrefixIndex:
         at_least(1, page_size=page_size)
         with self._lock:
             if worker in self._mirrors:
-                raise InvalidArgumentError(f"worker {worker!r} was added before", worker=worker)
+                raise InvalidArgumentError(
+                    f"worker must be a new name; got {worker!r}, which was added before",
+                    worker=worker,
+                )
             self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
             self._page_size_of[worker] = page_size
             self._arrange()
@@ -112,8 +115,9 @@ class PrefixIndex:
 
     def _mirror(self, worker: str) -> Mirror:
         if worker not in self._mirrors:
+            known = ", ".join(self._mirrors) or "those that were added"
             raise InvalidArgumentError(
-                f"worker {worker!r} is unknown; known are {', '.join(self._mirrors) or 'none'}",
+                f"worker must be one of {known}; got {worker!r}",
                 worker=worker,
             )
         return self._mirrors[worker]
@@ -135,6 +139,7 @@ class PrefixIndex:
         snapshot.
         What cannot be true is counted and changes nothing of other workers; the worker is then
         "behind" until a snapshot has come (see `position`).
+        Raises InvalidArgumentError for an unknown worker.
         """
         with self._lock:
             mirror = self._mirror(worker)

@@ -4,7 +4,7 @@ from itertools import count
 
 import numpy as np
 
-from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
+from radixkv.arrays import EMPTY, INT32_MAX, Int32Array, common_length
 from radixkv.router.holdings import RunInfo
 from radixkv.router.pick_input import IntArray
 from radixkv.router.python_nodes import (
@@ -13,7 +13,6 @@ from radixkv.router.python_nodes import (
     as_codes,
     below,
     climb,
-    common,
     descend,
     faults,
     held_codes,
@@ -111,7 +110,7 @@ class PythonHoldings:
             if depth == node.end:
                 child = node.children.get(int(codes[at]))
                 node = self._grow(node, run.holder, codes[at:]) if child is None else child
-            same = common(codes[at:], node.codes[depth - node.start :])
+            same = common_length(codes[at:], node.codes[depth - node.start :])
             at, depth = at + same, depth + same
             if depth < node.end and at < len(codes):
                 node = self._split(node, depth - node.start)
@@ -201,7 +200,7 @@ class PythonHoldings:
         return parent
 
     def _settle(self, node: HeldNode) -> None:
-        """After a holder gave up a part of `node`: drop what none holds, join what became alike."""
+        """A holder gave up a part of `node`: drop what has no holder, join what became alike."""
         if node.full:
             self._merge(node)
             return
@@ -249,7 +248,7 @@ class PythonHoldings:
         node, at = self._roots[root], 0
         while at == node.end < len(key) and int(key[at]) in node.children:
             node = node.children[int(key[at])]
-            at += common(key[at:], node.codes)
+            at += common_length(key[at:], node.codes)
         seen = 0
         while node.parent is not None:
             seen = note(out, node, at, seen)

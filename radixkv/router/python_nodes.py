@@ -90,13 +90,6 @@ def as_codes(codes: Int32Array | bytes) -> Int32Array:
     return np.frombuffer(codes, "<i4") if isinstance(codes, bytes) else np.asarray(codes, np.int32)
 
 
-def common(one: Int32Array, other: Int32Array) -> int:
-    """How many leading tokens are equal."""
-    n = min(len(one), len(other))
-    differ = one[:n] != other[:n]
-    return int(np.argmax(differ)) if differ.any() else n
-
-
 def climb(run: HeldRun, offset: int) -> HeldNode:
     """The node that holds the run's token number `offset`, from 1."""
     node, depth = run.node, run.start + offset

@@ -195,7 +195,8 @@ async def _write(grpc_context: Any, message: bytes) -> None:
             await grpc_context.write(message)
     except TimeoutError:
         raise WatcherTooSlowError(
-            f"a message must be read within {limits.LONGEST_STALL_S:g} s; this client reads none"
+            f"messages must be read within {limits.LONGEST_STALL_S:g} s; got a client that reads "
+            "nothing"
         ) from None
 
 

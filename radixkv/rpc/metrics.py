@@ -1,13 +1,14 @@
 """Prometheus metrics, on a port of their own: of calls, and of the server's own state."""
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
 from socket import AF_INET, AF_INET6
 from socketserver import ThreadingMixIn
 from threading import Thread
 from typing import Any
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, make_wsgi_app
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from radixkv.errors import ListenError
@@ -20,8 +21,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        build = Info("radixkv_build", "Version of radixkv", registry=registry)
+        build.info({"version": version("radixkv")})
         self._begun = Counter(
-            "radixkv_calls_started", "Calls started", ["method"], registry=registry
+            "radixkv_calls_started",
+            "Calls that began",
+            ["method"],
+            registry=registry,
         )
         self._duration = Histogram(
             "radixkv_call_duration_seconds",
@@ -50,10 +56,13 @@ class Metrics:
         self._waited.observe(duration_s)
 
     def add_sources(
-        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+        self,
+        gauges: Callable[[], Mapping[str, float]],
+        counters: Callable[[], Mapping[str, float]],
+        help_of: Mapping[str, str],
     ) -> None:
-        """Also report what these return at each scrape."""
-        self.registry.register(_Sources(gauges, counters))
+        """Also report what these return at each scrape. help_of: what each of them is."""
+        self.registry.register(_Sources(gauges, counters, help_of))
 
     def serve(self, address: str, is_ready: Callable[[], bool]) -> Callable[[], None]:
         """Serve /metrics, /healthz and /readyz on host:port; returns what ends it.
@@ -121,9 +130,12 @@ _NOT_READY = "503 Service Unavailable", b"draining, or broken\n"
 
 class _Sources:
     def __init__(
-        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+        self,
+        gauges: Callable[[], Mapping[str, float]],
+        counters: Callable[[], Mapping[str, float]],
+        help_of: Mapping[str, str],
     ) -> None:
-        self._gauges, self._counters = gauges, counters
+        self._gauges, self._counters, self._help_of = gauges, counters, help_of
 
     def collect(self) -> Iterable[Metric]:
         families: list[tuple[Any, Mapping[str, float]]] = [
@@ -132,5 +144,4 @@ class _Sources:
         ]
         for family, values in families:
             for name, value in values.items():
-                text = name.replace("_", " ")
-                yield family(f"radixkv_{name}", text.capitalize(), value=value)
+                yield family(f"radixkv_{name}", self._help_of[name], value=value)

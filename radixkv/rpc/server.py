@@ -17,8 +17,9 @@ from radixkv.errors import ServiceError
 from radixkv.rpc import serving
 from radixkv.rpc.address import check_address, is_local, listen
 from radixkv.rpc.auth import TokenFile
+from radixkv.rpc.channel_options import AGE_OPTIONS, SERVER_OPTIONS
 from radixkv.rpc.dispatch import Dispatcher
-from radixkv.rpc.limits import AGE_OPTIONS, MAX_CALLS_IN_PYTHON, SERVER_OPTIONS
+from radixkv.rpc.limits import MAX_CALLS_IN_PYTHON
 from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.metrics import Metrics
 from radixkv.rpc.observer import Observer
@@ -28,7 +29,7 @@ from radixkv.rpc.tracing import Tracer
 
 
 class ServerOptions(TypedDict, total=False):
-    """What every server takes beside its address; `Server` says what each is."""
+    """What every server takes besides its address; `Server` says what each is."""
 
     insecure: bool
     reflection: bool | None
@@ -56,6 +57,8 @@ class Server(ABC):
     """
 
     services: ClassVar[tuple[str, ...]]
+    # What each of `_gauges` and `_counters` is.
+    metric_help: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -76,7 +79,7 @@ class Server(ABC):
         self._credentials = None if tls is None else tls.server_credentials()
         self._tokens = None if tokens is None else TokenFile(tokens)
         self._metrics = Metrics()
-        self._metrics.add_sources(self._gauges, self._counters)
+        self._metrics.add_sources(self._gauges, self._counters, self.metric_help)
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
         self._lock = lock

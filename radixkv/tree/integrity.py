@@ -27,11 +27,11 @@ def _sizes(nodes: Nodes, found: list[Node]) -> Iterator[str]:
     evictable = sum(len(node.slots) for node in found if not node.lock_ref)
     if (evictable, protected) != (nodes.evictable, nodes.protected):
         yield (
-            f"I2 sizes: evictable {nodes.evictable} and protected {nodes.protected} are said, "
+            f"I2 sizes: evictable {nodes.evictable} and protected {nodes.protected} are counted, "
             f"{evictable} and {protected} are there"
         )
     if len(found) != nodes.num_nodes:
-        yield f"I2 sizes: {nodes.num_nodes} nodes are said, {len(found)} are there"
+        yield f"I2 sizes: {nodes.num_nodes} nodes are counted, {len(found)} are there"
 
 
 def _locks(nodes: Nodes, found: list[Node]) -> Iterator[str]:
@@ -49,8 +49,8 @@ def _locks(nodes: Nodes, found: list[Node]) -> Iterator[str]:
             node = node.parent
     for node in found:
         if node.lock_ref != held[node.id]:
-            said, there = node.lock_ref, held[node.id]
-            yield f"I3 locks: node {node.id} says lock_ref {said}, {there} handles hold it"
+            counted, there = node.lock_ref, held[node.id]
+            yield f"I3 locks: node {node.id} has lock_ref {counted}, {there} handles hold it"
 
 
 def _shape(nodes: Nodes, node: Node) -> Iterator[str]:
@@ -75,9 +75,9 @@ def _shape(nodes: Nodes, node: Node) -> Iterator[str]:
 
 def _order(nodes: Nodes, found: list[Node]) -> Iterator[str]:
     there = {node.id for node in found if not node.children and not node.lock_ref}
-    said = {node.id for node in nodes.leaves.values()}
-    if there != said:
-        yield f"order: evictable leaves are {sorted(there)}, the order holds {sorted(said)}"
+    held = {node.id for node in nodes.leaves.values()}
+    if there != held:
+        yield f"order: evictable leaves are {sorted(there)}, the order holds {sorted(held)}"
     for key, node in nodes.leaves.items():
         if key != nodes.place_of(node):
             yield f"order: node {node.id} stands at {key}, it belongs at {nodes.place_of(node)}"
@@ -95,4 +95,4 @@ def _slots(found: list[Node]) -> Iterator[str]:
 def _content(nodes: Nodes, found: list[Node]) -> Iterator[str]:
     there = count_codes(node.codes for node in found)
     if there != nodes.content.uses() or len(there) != len(nodes.content):
-        yield f"content: {nodes.content.uses()} codes are said, {there} are there"
+        yield f"content: {nodes.content.uses()} codes are counted, {there} are there"

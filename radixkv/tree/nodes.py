@@ -14,20 +14,21 @@ evictable node is always a leaf.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from sortedcontainers import SortedDict
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
+from radixkv.pages import round_down
 from radixkv.tree.content import ContentTable
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.radix_tree import Change, Handle, InsertResult, MatchResult, Stored, Trimmed
 
 OrderKey: TypeAlias = tuple[float, ...]
 
-# What a pickled node keeps beside its place and its tokens.
+# What a pickled node keeps next to its place and its tokens.
 _PICKLED = ("hit_count", "priority", "recency", "created", "run", "run_offset", "memo")
 
 
@@ -87,8 +88,8 @@ class Root(Node):
 class Policy:
     """What is evicted first: a hook for each thing that happens to the nodes.
 
-    A policy overrides what it needs; as it stands this is LRU. A tree makes its policy anew at each
-    reset, and it is pickled with its tree, memos too.
+    A policy overrides what it needs; as it stands this is LRU. It has the same hooks in
+    `kernels/tree/policies/policy.hpp`. `reset` starts a new one; it is pickled with its tree.
     """
 
     def __init__(self, page_size: int) -> None:
@@ -101,13 +102,13 @@ class Policy:
         """
         return (leaf.recency,)
 
-    def begin(self, root: Root) -> None:
+    def add_root(self, root: Root) -> None:
         """A namespace got its root."""
 
     def use(self, path: Sequence[Node]) -> None:
         """A whole key is inserted; `path` is what was there of it, from the top."""
 
-    def add(self, leaf: Node, *, chunked: bool) -> None:
+    def add_leaf(self, leaf: Node, *, chunked: bool) -> None:
         """A leaf was added; chunked: more of its key is coming."""
 
     def split(self, head: Node, tail: Node) -> None:
@@ -130,6 +131,27 @@ class Policy:
     def check(self, nodes: Sequence[Node], size: int) -> Iterator[str]:
         """A line for each broken invariant of what the policy keeps; the tree has `size` tokens."""
         return iter(())
+
+
+class Found(NamedTuple):
+    """How far a key is cached.
+
+    path: the nodes matched whole, from the top. partial: the one matched in part.
+    """
+
+    path: list[Node]
+    partial: Node | None
+    length: int
+
+
+class Known(NamedTuple):
+    """The beginning of a key that a locked handle stands for: it is not compared again.
+
+    node: where it ends; None for a length of 0.
+    """
+
+    length: int = 0
+    node: Node | None = None
 
 
 class PythonHandle(Handle):
@@ -187,18 +209,13 @@ class Nodes:
         self._refresh(path)
         last = partial or (path[-1] if path else None)
         return MatchResult(
-            length, slots_on(path, partial, length), PythonHandle(self, last, length)
+            length, _slots_on(path, partial, length), PythonHandle(self, last, length)
         )
 
-    def find(
-        self, codes: Int32Array, namespace: Namespace, known: Node | None = None
-    ) -> tuple[list[Node], Node | None, int]:
-        """The nodes matched whole, the one matched in part, and the tokens matched.
-
-        known: the node where a beginning ends that is not looked at.
-        """
+    def find(self, codes: Int32Array, namespace: Namespace, known: Node | None = None) -> Found:
+        """How far `codes` are cached; not compared again up to the end of the node `known`."""
         key, page = codes.tobytes(), self.page_size * 4
-        path = path_to(known) if known is not None else []
+        path = _path_to(known) if known is not None else []
         node = known or self.roots.get(namespace)
         at = known.end * 4 if known is not None else 0
         while node is not None and at + page <= len(key):
@@ -208,15 +225,15 @@ class Nodes:
             if not key.startswith(node.key, at):
                 common = self._common(node.codes, codes[at // 4 :])
                 if common < len(node.slots):
-                    return path, node, at // 4 + common
+                    return Found(path, node, at // 4 + common)
             path.append(node)
             at += len(node.slots) * 4
-        return path, None, at // 4
+        return Found(path, None, at // 4)
 
-    def _common(self, a: Int32Array, b: Int32Array) -> int:
+    def _common(self, one: Int32Array, other: Int32Array) -> int:
         """Leading tokens in whole pages that are equal."""
-        n = min(len(a), len(b))
-        differ = a[:n] != b[:n]
+        n = min(len(one), len(other))
+        differ = one[:n] != other[:n]
         same = int(differ.argmax()) if differ.any() else n
         return same - same % self.page_size
 
@@ -256,7 +273,7 @@ class Nodes:
         own, node = self.resolve(handle)
         if node is not None and own.length < node.end:
             node = self._split(node, own.length - node.start)
-            self._refresh(path_to(node))
+            self._refresh(_path_to(node))
         own.node = node
         own.locks += 1
         self.locked[own] = own.locks
@@ -306,21 +323,21 @@ class Nodes:
             )
         return handle, node
 
-    def vouched(self, after: Handle | None, namespace: Namespace) -> tuple[int, Node | None]:
-        """How many tokens a locked handle stands for, and the node that ends there.
+    def known(self, after: Handle | None, namespace: Namespace) -> Known:
+        """What a locked handle stands for.
 
         Raises StaleHandleError, NotLockedError, or InvalidArgumentError for another namespace.
         """
         if after is None:
-            return 0, None
+            return Known()
         own, node = self.resolve(after)
         if not own.locks:
             raise NotLockedError("after is not locked; inc_lock_ref comes first")
-        if node is not None and root_of(node) is not self.roots.get(namespace):
+        if node is not None and _root_of(node) is not self.roots.get(namespace):
             raise InvalidArgumentError(
                 "after must be of the given namespace; got a handle of another namespace"
             )
-        return own.length, node
+        return Known(own.length, node)
 
     # ---- changing ----
 
@@ -332,24 +349,23 @@ class Nodes:
         *,
         priority: int,
         chunked: bool,
-        vouched: tuple[int, Node | None],
+        known: Known,
     ) -> InsertResult:
-        """Store the whole pages of `codes`; `slots` are those of the codes behind the `vouched`."""
-        known, last_known = vouched
-        assert len(codes) == known + len(slots)
-        codes = codes[: len(codes) - len(codes) % self.page_size]
-        path, partial, length = self.find(codes, namespace, last_known)
-        found = slots_on(path, partial, length)[known:]
+        """Store the whole pages of `codes`; `slots` are those of the codes behind `known`."""
+        assert len(codes) == known.length + len(slots)
+        codes = codes[: round_down(len(codes), self.page_size)]
+        path, partial, length = self.find(codes, namespace, known.node)
+        found = _slots_on(path, partial, length)[known.length :]
         if partial is not None:
             path.append(self._split(partial, length - partial.start))
         if not chunked:
             self.policy.use(path)
         if length < len(codes):
-            own = slots[length - known : len(codes) - known]
+            own = slots[length - known.length : len(codes) - known.length]
             leaf = self._add_leaf(path, namespace, codes[length:], own)
             leaf.priority = priority
             path.append(leaf)
-            self.policy.add(leaf, chunked=chunked)
+            self.policy.add_leaf(leaf, chunked=chunked)
         self.content.settle()
         for node in path:
             node.priority = max(node.priority, priority)
@@ -365,7 +381,7 @@ class Nodes:
         parent = path[-1] if path else self._root_of(namespace)
         self._ids += 1
         self._runs += 1
-        leaf = Node(self._ids, parent, codes.tobytes(), kept(slots))
+        leaf = Node(self._ids, parent, codes.tobytes(), _kept(slots))
         leaf.run, leaf.created = self._runs, self._touches
         parent.children[self.first_page(leaf.key)] = leaf
         self.evictable += len(slots)
@@ -380,7 +396,7 @@ class Nodes:
     def _root_of(self, namespace: Namespace) -> Root:
         if namespace not in self.roots:
             self.roots[namespace] = root = Root(namespace)
-            self.policy.begin(root)
+            self.policy.add_root(root)
         return self.roots[namespace]
 
     def _split(self, node: Node, at: int) -> Node:
@@ -389,12 +405,12 @@ class Nodes:
         assert 0 < at < len(node.slots)
         assert at % self.page_size == 0
         self._ids += 1
-        head = Node(self._ids, node.parent, node.key[: at * 4], kept(node.slots[:at]))
+        head = Node(self._ids, node.parent, node.key[: at * 4], _kept(node.slots[:at]))
         head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
         head.recency, head.created = node.recency, node.created
         head.run, head.run_offset = node.run, node.run_offset
         node.parent.children[self.first_page(head.key)] = head
-        node.key, node.slots = node.key[at * 4 :], kept(node.slots[at:])
+        node.key, node.slots = node.key[at * 4 :], _kept(node.slots[at:])
         node.run_offset += at
         node.parent = head
         head.children[self.first_page(node.key)] = node
@@ -414,7 +430,7 @@ class Nodes:
             freed.append(slots)
             count -= len(slots)
         self.policy.end_eviction(self.size)
-        return concat(freed)
+        return _concat(freed)
 
     def _trim(self, node: Node, count: int) -> Int32Array:
         """Drop the last `count` tokens of an evictable leaf, and the leaf with its last one."""
@@ -431,7 +447,7 @@ class Nodes:
             node.slots = node.slots[:keep]
             node.end -= count
             if len(node.key) > 8 * keep:  # copied when half is gone: O(1) a trimmed token over time
-                node.key, node.slots = node.key[: keep * 4], kept(node.slots)
+                node.key, node.slots = node.key[: keep * 4], _kept(node.slots)
             self._place(node)
         else:
             self._remove(node)
@@ -487,7 +503,7 @@ class Nodes:
         by_id: dict[int, Node] = {}
         for space, id_, parent_id, key, slots, values in state["nodes"]:
             parent = by_id.get(parent_id) or self._root_of(space)
-            node = by_id[id_] = Node(id_, parent, key, kept(slots))
+            node = by_id[id_] = Node(id_, parent, key, _kept(slots))
             for field, value in zip(_PICKLED, values, strict=True):
                 setattr(node, field, value)
             parent.children[self.first_page(key)] = node
@@ -498,7 +514,7 @@ class Nodes:
         self._touches, self._runs, self._ids = state["counters"]
 
 
-def path_to(node: Node) -> list[Node]:
+def _path_to(node: Node) -> list[Node]:
     """The nodes from below the root to `node`."""
     path = []
     while node.parent is not None:
@@ -507,28 +523,28 @@ def path_to(node: Node) -> list[Node]:
     return path[::-1]
 
 
-def root_of(node: Node) -> Node:
+def _root_of(node: Node) -> Node:
     """The top of the node's namespace."""
     while node.parent is not None:
         node = node.parent
     return node
 
 
-def slots_on(path: list[Node], partial: Node | None, length: int) -> Int32Array:
+def _slots_on(path: list[Node], partial: Node | None, length: int) -> Int32Array:
     """The slots of the first `length` tokens, all of `path` and some of `partial`; a copy."""
     parts = [node.slots for node in path]
     if partial is not None:
         parts.append(partial.slots[: length - partial.start])
-    return concat(parts)
+    return _concat(parts)
 
 
-def kept(slots: Int32Array) -> Int32Array:
+def _kept(slots: Int32Array) -> Int32Array:
     """A copy that `walk` can show without letting anyone write into the tree."""
     copy = slots.copy()
     copy.flags.writeable = False
     return copy
 
 
-def concat(parts: list[Int32Array]) -> Int32Array:
+def _concat(parts: list[Int32Array]) -> Int32Array:
     """The parts in one array; empty if there are no parts."""
-    return np.concatenate(parts) if parts else np.empty(0, np.int32)
+    return np.concatenate(parts) if parts else EMPTY

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from radixkv.arguments import as_int, at_least
+from radixkv.arguments import as_int, at_least, check_page_size
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.pages import round_up
@@ -35,8 +35,7 @@ class PythonRadixTree(RadixTree):
     core = "python"
 
     def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
-        if type(page_size) is not int or page_size < 1:
-            raise InvalidArgumentError(f"page_size must be an int of at least 1; got {page_size!r}")
+        check_page_size(page_size)
         self.page_size = page_size
         self.policy = policy
         self.nodes = Nodes(page_size, get_policy(policy))
@@ -59,7 +58,7 @@ class PythonRadixTree(RadixTree):
     ) -> int:
         codes = self._encode(token_ids, content)
         check_namespace(namespace)
-        return self.nodes.find(codes, namespace)[2]
+        return self.nodes.find(codes, namespace).length
 
     def _encode(self, token_ids: TokenIds, content: Content) -> Int32Array:
         return self.nodes.content.encode(PYTHON_READER.token_ids(token_ids), content, intern=False)
@@ -79,7 +78,7 @@ class PythonRadixTree(RadixTree):
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
         keys = PYTHON_READER.prompts(prompts)
         check_namespace(namespace)
-        return [self.nodes.find(codes, namespace)[2] for codes in keys]
+        return [self.nodes.find(codes, namespace).length for codes in keys]
 
     # ---- locks ----
 
@@ -104,12 +103,12 @@ class PythonRadixTree(RadixTree):
     ) -> InsertResult:
         check_namespace(namespace)
         priority = as_int(priority, "priority")
-        vouched = self.nodes.vouched(after, namespace)
+        known = self.nodes.known(after, namespace)
         tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
-        _check_lengths(vouched[0], len(tokens), len(own_slots))
+        _check_lengths(known.length, len(tokens), len(own_slots))
         return self.nodes.insert(
             self.nodes.content.encode(tokens, content, intern=True), own_slots, namespace,
-            priority=priority, chunked=chunked, vouched=vouched,
+            priority=priority, chunked=chunked, known=known,
         )  # fmt: skip
 
     def evict(self, num_tokens: int) -> Int32Array:
@@ -150,9 +149,7 @@ class PythonRadixTree(RadixTree):
         nodes.lock(handle)
         slots, evicted = None, 0
         try:
-            slots = ledger.take(needed - length)
-            if slots is None:
-                slots, evicted = self.take(needed - length, ledger)
+            slots, evicted = self.take(needed - length, ledger)
         finally:  # a fence may raise too
             if slots is None:
                 nodes.unlock(handle)
@@ -176,22 +173,22 @@ class PythonRadixTree(RadixTree):
         fence: Any = None,
     ) -> PublishResult:
         nodes, size = self.nodes, len(token_ids)
-        vouched = nodes.vouched(held, namespace)
-        known = vouched[0]
-        _check_known(known, size)
+        known = nodes.known(held, namespace)
+        _check_known(known.length, size)
         _check_row(row, size)
-        ledger.check_range(row[known:size])
+        own = row[known.length : size]
+        ledger.check_range(own)
         codes = token_ids
         if content:
             codes = nodes.content.encode_spans(token_ids, content, intern=True)
         there, found, handle = nodes.insert(
-            codes, row[known:size], namespace, priority=priority, chunked=chunked, vouched=vouched
+            codes, own, namespace, priority=priority, chunked=chunked, known=known
         )
         nodes.lock(handle)
         if held is not None:
             nodes.unlock(held)
-        duplicates = row[known:there].copy()
-        row[known:there] = found
+        duplicates = row[known.length : there].copy()
+        row[known.length : there] = found
         ledger.give_back(duplicates, fence)
         return PublishResult(there, handle)
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 
-from radixkv.arrays import Int32Array
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
@@ -368,7 +368,7 @@ class RadixTree:
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""
-        return np.concatenate([np.empty(0, np.int32), *(node.slots for node in self.walk())])
+        return np.concatenate([EMPTY, *(node.slots for node in self.walk())])
 
     def __copy__(self) -> "RadixTree":
         return deepcopy(self)  # two trees share nothing

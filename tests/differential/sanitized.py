@@ -15,7 +15,7 @@ from pathlib import Path
 from types import ModuleType
 
 KERNELS = "radixkv.kernels."
-CORES = ("_core", "_router")
+CORES = ("_core", "_router", "_planner")
 
 
 class CoreFinder:

@@ -115,6 +115,5 @@ def make(folder: Path, *arguments: str) -> str:
     command = ["make", "-f", str(ROOT / "Makefile"), *arguments]
     # Not as a part of the make that may be running these tests.
     env = {name: value for name, value in os.environ.items() if not name.startswith("MAKE")}
-    return subprocess.run(
-        command, cwd=folder, env=env, capture_output=True, text=True, check=True
-    ).stdout
+    made = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True, check=True)
+    return made.stdout

@@ -33,7 +33,7 @@ with signalled() as wait:
 
 
 def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
-    """As it does where a stopped server is told to end, and then goes on."""
+    """As it does where a stopped server is asked to end, and then goes on."""
     subprocess.run([sys.executable, "-c", SIGNAL_IN_ANOTHER_THREAD], check=True, timeout=30)
 
 
@@ -58,23 +58,23 @@ def test_an_engine_elsewhere_uses_it(serve, tmp_path):
 
 
 def test_sigterm_drains(serve):
-    """Balancers look away first; watches are told where to resume; then it ends with 0."""
+    """Balancers look away first; watches get where to resume; then it ends with 0."""
     served = serve("--drain-delay", "0.4")
     with Client(served.address, timeout_s=60) as client:
         lease = fill(client, [1, 2])
         health = health_pb2_grpc.HealthStub(client._channel)
-        told = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.WatchService"))
-        assert next(told).status == SERVING
+        states = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.WatchService"))
+        assert next(states).status == SERVING
         watch = client.watch()
         assert next(watch).revision == 1
         served.process.send_signal(signal.SIGTERM)
-        assert next(told).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert next(states).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert client.match([1, 2]).lengths == [2], "still served while balancers look away"
         with pytest.raises(grpc.RpcError) as cut:
             next(watch._stream)
         assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
         assert "resume after revision 1" in cut.value.details()
-        told.cancel()
+        states.cancel()
         watch.close()
         lease._closed.set()
     out, err = served.process.communicate(timeout=60)
@@ -85,11 +85,11 @@ def test_a_second_signal_ends_it_at_once(serve):
     served = serve("--drain-delay", "100")
     with Client(served.address, timeout_s=60) as client:
         health = health_pb2_grpc.HealthStub(client._channel)
-        told = health.Watch(health_pb2.HealthCheckRequest())
-        next(told)
+        states = health.Watch(health_pb2.HealthCheckRequest())
+        next(states)
         served.process.send_signal(signal.SIGTERM)
-        next(told)
-        told.cancel()
+        next(states)
+        states.cancel()
         assert served.end()[0] == -signal.SIGTERM
 
 

@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.memory.kv_pool import MHATokenToKVPool
-from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
 FEATURES = [{"scale": 0.3}, {"softcap": 2.0}, {"window": 4}, {"window": 64}]

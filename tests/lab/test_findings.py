@@ -11,7 +11,7 @@ from radixkv.lab.logs.tokenizing import ByteTokenizer, load_tokenizer
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.findings import findings
 from radixkv.lab.report.misses import explain
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 BODY = "You are a helpful assistant of the library. Answer in short sentences. " * 4
 TOOLS = [f'{{"name": "tool-{at}", "does": "{"abcdefgh"[at] * 60}"}}\n' for at in range(8)]

@@ -14,7 +14,7 @@ from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.sweep import combinations, sweep
 from radixkv.memory.model import shape_of
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 
 def test_the_whole():

@@ -9,7 +9,7 @@ from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.target import PRECISION, TargetSearch
-from tests.lab.test_pool import random_log
+from tests.lab.logs import random_log
 
 SETTINGS = [
     Setting(),

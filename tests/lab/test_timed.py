@@ -18,7 +18,7 @@ from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.target import pool_for_first_token
 from radixkv.lab.replay.timed import timed_replay
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 RATES = Rates(step_ms=5, prefill_us=300, decode_us=40, kv_ns=9_000, chunk=12)
 

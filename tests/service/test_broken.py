@@ -5,8 +5,8 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import PrefixCache, errors
 from radixkv.service import CacheServer, InsertCall
-from tests.service.helpers import connect
-from tests.service.test_snapshots import until
+from tests.support.service import connect
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def test_service_is_refused_where_a_failed_change_broke_the_cache(
         with pytest.raises(errors.CacheCorruptedError):
             client.match([1, 2, 3])
         assert client.check(timeout_s=60)[0] == f"a call failed with {error!r}"
-        until(lambda: _status(server) == health_pb2.HealthCheckResponse.NOT_SERVING)
+        wait_until(lambda: _status(server) == health_pb2.HealthCheckResponse.NOT_SERVING)
 
 
 def _status(server):

@@ -8,7 +8,7 @@ from radixkv.errors import InvalidArgumentError, RequestIdReusedError
 from radixkv.service.server import idempotency
 from radixkv.service.server.idempotency import Replies
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
-from tests.service.helpers import Clock
+from tests.support.clock import Clock
 
 
 class Book:

@@ -1,7 +1,7 @@
 """LeaseService, over real sockets, by a clock that the tests turn."""
 
-import threading
 import time
+from functools import partial
 
 import grpc
 import pytest
@@ -12,18 +12,14 @@ from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
 from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
-from tests.service.helpers import Clock, connect, details, hold, refusal
+from tests.support.clock import Clock
+from tests.support.service import connect, details, hold, refusal
+from tests.support.waiting import run_threads, wait_until
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def server(cache, address, clock):
-    with CacheServer(cache, address, alone=True, clock=clock) as server:
-        yield server
+def server_options(clock):
+    return {"alone": True, "clock": clock}
 
 
 @pytest.fixture
@@ -38,13 +34,6 @@ def grant(client, ttl_s=60.0, **fields):
     from radixkv.service.client import lease_calls
 
     return client.send(lease_calls.grant(ttl_s, **fields))
-
-
-def wait_until(said) -> None:
-    end = time.monotonic() + 30
-    while not said():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_lease_tells_what_it_holds(cache, quiet):
@@ -525,11 +514,7 @@ def test_many_holders_at_once(cache, server):
             wrong.append(error)
 
     with connect(server.address) as client, client.lease(60, pool_id="p"):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*(partial(work, number) for number in range(6)))
         assert wrong == []
         stats = client.stats()
         assert (stats.allocated_slots, stats.protected_size, stats.num_pins) == (0, 0, 0)

@@ -15,28 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer
-from tests.service.helpers import connect, hold
-
-
-def figures(server) -> dict[tuple[str, str], float]:
-    """Every sample by its name and its labels' values."""
-    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
-        text = page.read().decode()
-    samples = [
-        ((sample.name, ",".join(sorted(sample.labels.values()))), sample.value)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    ]
-    assert len(dict(samples)) == len(samples), "each is told once"
-    return dict(samples)
+from tests.support.service import connect, figures, hold
 
 
 @pytest.fixture
-def server(cache, address):
-    with CacheServer(
-        cache, address, metrics="127.0.0.1:0", tenants={"blue": "secret salt of blue"}
-    ) as server:
-        yield server
+def server_options():
+    return {"metrics": "127.0.0.1:0", "tenants": {"blue": "secret salt of blue"}}
 
 
 def test_sizes_and_counters_are_the_caches_own(cache, server, client):
@@ -140,6 +124,19 @@ def test_pages_beside_the_figures(cache):
         assert page(server, "/metrics")[0] == 200
         for other in ("/", "/metricsx", "/nowhere"):
             assert page(server, other) == (404, "pages: /metrics /healthz /readyz\n")
+
+
+def test_every_figure_says_what_it_is(cache):
+    """Help is a sentence, not the name again."""
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        _, text = page(server, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    assert {"radixkv_num_slots", "radixkv_free_slots", "radixkv_build_info"} <= {
+        each.name for each in families
+    }
+    for family in families:
+        words = family.name.removeprefix("radixkv_").replace("_", " ")
+        assert family.documentation.lower() not in ("", words)
 
 
 def test_a_server_that_drains_is_not_ready(cache):

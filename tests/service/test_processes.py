@@ -13,7 +13,7 @@ import pytest
 
 from radixkv import errors
 from radixkv.service import CacheServer
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 
 def start(script: str, *args: str) -> subprocess.Popen:

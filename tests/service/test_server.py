@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from radixkv import PrefixCache, errors
 from radixkv.rpc.address import is_local
 from radixkv.service import CacheServer
-from tests.service.helpers import SlowCache, connect, hold
+from tests.support.service import SlowCache, connect, hold
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING

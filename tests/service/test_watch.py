@@ -16,7 +16,7 @@ from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapsho
 from radixkv.tree import Changes, Stored, Trimmed
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 from radixkv.v1.watch_pb2_grpc import WatchServiceStub
-from tests.service.helpers import connect, details, hold, refusal
+from tests.support.service import connect, details, hold, refusal
 
 A, B = Namespace(salt="a"), Namespace(salt="b")
 

@@ -26,7 +26,7 @@ def test_finish_publishes_what_is_computed(new_cache):
     assert request.state == "finished"
 
 
-def test_finish_keeps_what_was_published_whatever_it_is_told(new_cache):
+def test_finish_keeps_what_was_published_whatever_up_to_says(new_cache):
     cache = new_cache()
     request = admit(cache, [1, 2, 3, 4, 5])
     cache.publish(request, 4)

@@ -115,7 +115,7 @@ def test_a_look_up_in_other_weights_is_a_miss(new_cache):
     assert totals(cache, "lookup", "hit") == (2, 0)
 
 
-def test_evicted_tokens_are_counted_whoever_asked(new_cache):
+def test_evicted_tokens_are_counted_for_every_caller(new_cache):
     cache = new_cache(8, max_cached_tokens=5)
     store(cache, [1, 2, 3, 4, 5, 6])
     assert totals(cache, "evicted") == (1,)

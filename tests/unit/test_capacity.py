@@ -14,7 +14,7 @@ from radixkv.lab.replay.paths import find_paths
 FACTORS = (0.5, 1, 2, 4)
 
 
-def told(prompts, capacity: int) -> CapacityEstimator:
+def estimator_of(prompts, capacity: int) -> CapacityEstimator:
     estimator = CapacityEstimator(capacity, window=10**9)
     for prompt in prompts:
         estimator.observe(prompt)
@@ -41,18 +41,18 @@ def prompts(rng) -> list[np.ndarray]:
 
 
 @pytest.mark.parametrize("capacity", [2_000, 10_000, 30_000])
-def test_it_tells_what_every_factor_gives(prompts, capacity):
-    estimator = told(prompts, capacity)
+def test_it_estimates_what_every_factor_gives(prompts, capacity):
+    estimator = estimator_of(prompts, capacity)
     estimated = [estimator.hit_rate(factor) for factor in FACTORS]
     assert estimated == pytest.approx(exact(prompts, capacity), abs=0.02)
     assert estimated == sorted(estimated)
 
 
-def test_a_sample_tells_nearly_the_same(rng):
+def test_a_sample_gives_nearly_the_same_estimate(rng):
     """So large a cache that one prefix in a few is watched."""
     stems = [rng.integers(0, 50_000, 3000).astype(np.int32) for _ in range(300)]
     prompts = [stems[int(at) % 300] for at in rng.zipf(1.1, 1500)]
-    estimator = told(prompts, 200_000)
+    estimator = estimator_of(prompts, 200_000)
     estimated = [estimator.hit_rate(factor) for factor in FACTORS]
     assert estimator.watched <= MOST_WATCHED
     assert estimated == pytest.approx(exact(prompts, 200_000), abs=0.02)
@@ -60,7 +60,7 @@ def test_a_sample_tells_nearly_the_same(rng):
 
 def test_a_loop_is_a_cliff():
     loop = [np.arange(1000, dtype=np.int32) + 5000 * number for number in range(10)] * 20
-    estimator = told(loop, 6000)
+    estimator = estimator_of(loop, 6000)
     assert [round(estimator.hit_rate(factor), 1) for factor in FACTORS] == [0, 0, 0.9, 0.9]
 
 
@@ -83,7 +83,7 @@ def test_what_is_long_ago_counts_less(rng):
     assert estimator.hit_rate() < 0.2
 
 
-def test_namespaces_and_content_are_told_apart():
+def test_namespaces_and_content_are_distinguished():
     prompt = np.arange(100, dtype=np.int32)
     estimator = CapacityEstimator(1000)
     estimator.observe(prompt)

@@ -150,8 +150,8 @@ from radixkv.router.factory import new_holdings
 holdings = new_holdings("python")
 holder, root = holdings.add_holder(), holdings.add_root()
 holdings.store(holder, 1, 0, 0, b"\\1\\0\\0\\0", root)
-loaded = sorted({extensions!r} & sys.modules.keys())
-print(json.dumps([holdings.lengths([1, 2], root).tolist(), loaded]))
+lengths = holdings.lengths([1, 2], root).tolist()
+print(json.dumps([lengths, sorted({extensions!r} & sys.modules.keys())]))
 """
 
 

@@ -1,4 +1,4 @@
-"""What a tree tells of itself: replayed from empty, it is exactly what is resident."""
+"""What a tree reports of itself: replayed from empty, it is exactly what is resident."""
 
 import numpy as np
 import pytest

@@ -104,7 +104,7 @@ def test_copy_takes_as_many_targets_as_sources():
         ([[1, 2]], r"shape \(1, 2\)"),
         (np.array([1.0, 2.0]), "must be int32 or int64; got torch.float64"),
         (torch.tensor([True, False]), "must be int32 or int64; got torch.bool"),
-        ([4, 3], r"slots\[1\] must be in the pool, 4 to 19; got 3"),
+        ([4, 3], r"slots\[1\] must be from 4 to 19; got 3"),
         ([4, 20], r"slots\[1\] must be .* got 20"),
         ([4, -1], r"slots\[1\] must be .* got -1"),
         ("ab", "must be an array or tensor"),

@@ -110,7 +110,7 @@ def test_storing_below_a_pin_takes_only_what_comes_after_it(cache):
     assert sizes(cache) == (11, 0, 5, 0, 0)
 
 
-def test_who_comes_second_is_told_the_slots_that_replace_its_own(cache):
+def test_the_second_borrower_gets_the_slots_that_replace_its_own(cache):
     first = cache.loans.pin([1, 2, 3, 4])
     put(cache, [1, 2, 3], OTHER)
     done, slots = put(cache, [1, 2, 3, 4], pin=first, keep=True)
@@ -224,7 +224,7 @@ def test_content_goes_on_below_a_pin(cache):
 # ---- ends ----
 
 
-def test_what_a_borrower_leaves_is_nobodys_until_it_is_freed(cache):
+def test_what_a_borrower_leaves_goes_to_no_one_until_it_is_freed(cache):
     put(cache, [1, 2])
     pin, slots = cache.loans.pin([1, 2]), lend(cache, 3)
     aside = cache.loans.set_aside(ME, [pin])
@@ -292,7 +292,7 @@ def test_a_lost_loan_is_found(new_cache):
     assert any("I3" in line for line in cache.check_integrity())
 
 
-def test_random_borrowers_beside_an_engine(new_cache, page_size, rng):
+def test_random_borrowers_while_an_engine_runs(new_cache, page_size, rng):
     cache = with_borrowers(new_cache(16 * page_size, page_size=page_size))
     pins: dict[int, list] = {ME: [], OTHER: []}
     aside: list = []

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 import radixkv.kernels
+from radixkv.cache.ledger import SlotLedger
 from radixkv.memory import TokenToKVAllocator
 from radixkv.router.holdings import Holdings
 from radixkv.tree import RadixTree
@@ -19,7 +20,7 @@ STUBS = Path(radixkv.kernels.__file__).parent
 NATIVE = {
     "Tree": (_core, RadixTree),
     "SlotAllocator": (_core, TokenToKVAllocator),
-    "Ledger": (_core, None),
+    "Ledger": (_core, SlotLedger),
     "Holdings": (_router, Holdings),
 }
 
@@ -82,7 +83,7 @@ def test_the_stub_has_the_arguments_of_the_core(name):
     assert set(core) <= set(stub) | attributes
 
 
-@pytest.mark.parametrize("name", [name for name in NATIVE if NATIVE[name][1]])
+@pytest.mark.parametrize("name", NATIVE)
 def test_the_core_has_the_arguments_of_its_contract(name):
     module, contract = NATIVE[name]
     core = in_core(module, name)

@@ -107,7 +107,7 @@ def test_format_stops_at_max_nodes(words):
     assert len(format_tree(words.tree, max_nodes=6).splitlines()) == 7
 
 
-def test_repr_tells_what_and_how_much(words):
+def test_repr_shows_what_and_how_much(words):
     words.insert("ab")
     handle = words.lock("a")
     text, page = repr(words.tree), words.page_size
@@ -121,7 +121,7 @@ def test_repr_tells_what_and_how_much(words):
 # ---- reset ----
 
 
-def test_reset_gives_back_all_slots_and_starts_anew(words):
+def test_reset_gives_back_all_slots_and_starts_again(words):
     words.insert("abcd")
     words.insert("abxy")
     words.lock("abc")

@@ -20,6 +20,7 @@ from radixkv.cache.python_ledger import PythonLedger
 from radixkv.cache.slots import Slots
 from radixkv.memory import TokenToKVAllocator
 from radixkv.tree import RadixTree
+from radixkv.tree.radix_tree import Ledger
 from tests.support.caches import store
 
 PACKAGE = Path(radixkv.__file__).parent
@@ -54,9 +55,9 @@ def test_admit_changes_files_seldom_and_reads_tokens_once(cached):
     files = [file for file, _ in calls]
     changes = sum(file != after for file, after in pairwise(files))
     way = "\n".join(" ".join(call) for call in calls)
-    told = f"{changes} changes of file in {len(calls)} calls:\n{way}"
-    assert changes <= MOST_CHANGES_OF_FILE, told
-    assert [name for _, name in calls].count("_as_int32") == 1, told
+    shown = f"{changes} changes of file in {len(calls)} calls:\n{way}"
+    assert changes <= MOST_CHANGES_OF_FILE, shown
+    assert [name for _, name in calls].count("_as_int32") == 1, shown
 
 
 def classes_of(part):
@@ -132,7 +133,9 @@ def test_a_static_walk_reaches_the_tree(verb, goals):
 
 
 def test_a_static_walk_reaches_the_allocator():
-    assert (SlotLedger, "take") in reached(PrefixCache, "extend", set())
+    assert (RadixTree, "take") in reached(PrefixCache, "extend", set())
+    assert get_type_hints(RadixTree.take)["ledger"] is Ledger
+    assert inspect.signature(Ledger.take) == inspect.signature(SlotLedger.take)
     assert classes_of(PythonLedger)["allocator"] is TokenToKVAllocator
 
 

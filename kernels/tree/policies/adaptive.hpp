@@ -19,6 +19,7 @@ class Adaptive final : public Policy {
     // Known still where nothing happened since; a split makes the rest of a leaf deeper, which is
     // worth more.
     NodeId victim() override;
+    void resized(NodeId) override {}
     void clear() override;
     bool is_sound(NodeId id) const override { return leaves_[history_.kind(id)].is_sound(id); }
 
@@ -31,7 +32,7 @@ class Adaptive final : public Policy {
         if (!path.empty()) remove(path.back());  // its place depends on its uses
         history_.use(path);
     }
-    void add_leaf(NodeId leaf, bool is_early) override { history_.add(leaf, is_early); }
+    void add_leaf(NodeId leaf, bool chunked) override { history_.add(leaf, chunked); }
     void split(NodeId head, NodeId tail) override { history_.split(head, tail); }
     void trim(NodeId id, uint32_t keep) override { history_.trim(id, keep); }
     void begin_eviction(uint64_t size) override { history_.begin_eviction(size); }

@@ -20,11 +20,13 @@ class AgedLeaves {
 
     // There must be one.
     NodeId oldest() const {
+        assert(!empty());
         if (oldest_late_.empty()) return first_;
         NodeId late = oldest_late_.top();
         return first_ == NONE || key_of(late) < key_of(first_) ? late : first_;
     }
     NodeId newest() const {
+        assert(!empty());
         if (newest_late_.empty()) return last_;
         NodeId late = newest_late_.top();
         return last_ == NONE || key_of(last_) < key_of(late) ? late : last_;

@@ -21,6 +21,8 @@ class Lru final : public Policy {
         if (!nodes_[id].lock_ref) append(id);
     }
 
+    void resized(NodeId) override {}
+
     NodeId victim() override {
         NodeId oldest = nodes_[NONE].order_next;
         if (late_.empty()) return oldest;
@@ -61,6 +63,7 @@ class Lru final : public Policy {
     }
 
     void append(NodeId id) {
+        assert(!nodes_[id].lock_ref);
         Node &end = nodes_[NONE], &node = nodes_[id];
         node.order_prev = end.order_prev;
         node.order_next = NONE;

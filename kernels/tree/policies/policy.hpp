@@ -14,8 +14,9 @@
 namespace radixkv {
 
 // The order of the evictable nodes, and hooks that the tree calls as it changes: a policy overrides
-// those it needs. What a node is ordered by may change only while it has no place, or right before
-// `place` or `touch` gives it another one.
+// those it needs; `Policy` in `radixkv/tree/nodes.py` has the same hooks. What a node is ordered by
+// may change only while it has no place, or right before `place`, `touch` or `resized` gives it
+// another.
 //
 // A node's `order_next` is OUTSIDE while it has no place. Otherwise it is the policy's, as
 // `order_prev` is.
@@ -62,6 +63,10 @@ class Policy {
     // The node's recency is the newest of all.
     virtual void touch(NodeId id) { place(id); }
 
+    // A split or a trim changed the node's length. Only a policy whose order does not read that
+    // has nothing to do.
+    virtual void resized(NodeId id) { place(id); }
+
     // NONE: nothing is evictable.
     virtual NodeId victim() = 0;
 
@@ -77,15 +82,14 @@ class Policy {
     // A key is inserted as a whole: these nodes of it were there. Their hits are not counted yet.
     virtual void use(const std::vector<NodeId>&) {}
 
-    // A new leaf. Early: the rest of its key comes later.
-    virtual void add_leaf(NodeId, bool /* is_early */) {}
+    // A new leaf; chunked: more of its key is coming.
+    virtual void add_leaf(NodeId, bool /* chunked */) {}
 
-    // `head` was cut off `tail`, which may have a place.
+    // `head` was cut off the front of `tail` and is its parent now.
     virtual void split(NodeId /* head */, NodeId /* tail */) {}
 
-    // Tokens from `keep` on are about to go; and they are gone, but not all of the node.
+    // A leaf is about to lose its tokens from `keep` on.
     virtual void trim(NodeId, uint32_t /* keep */) {}
-    virtual void trimmed(NodeId) {}
 
     // Of a tree of that many tokens.
     virtual void begin_eviction(uint64_t) {}

@@ -35,6 +35,7 @@ ReuseModel::ByKind& ReuseModel::waiting(uint64_t used) {
         auto after = std::upper_bound(cells_.begin(), cells_.end(), used, is_before);
         last_asked_ = static_cast<size_t>(after - cells_.begin()) - 1;
     }
+    assert(used - cells_[last_asked_].first < cells_[last_asked_].span);
     return cells_[last_asked_].waiting;
 }
 

@@ -4,6 +4,7 @@
 
 #include <array>
 #include <bit>
+#include <cassert>
 #include <cstddef>
 #include <cstdint>
 #include <stdexcept>
@@ -43,7 +44,11 @@ class ReuseModel {
 
     // `count` tokens wait since tick `used`; or they do so no longer.
     void add(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] += count; }
-    void remove(uint64_t used, uint32_t kind, uint64_t count) { waiting(used)[kind] -= count; }
+    void remove(uint64_t used, uint32_t kind, uint64_t count) {
+        uint64_t& waiting_now = waiting(used)[kind];
+        assert(count <= waiting_now);
+        waiting_now -= count;
+    }
 
     // They were used again, `age` ticks later.
     void reuse(uint64_t used, uint32_t kind, uint64_t count, uint64_t age) {

@@ -6,7 +6,7 @@
 
 #include "adaptive.hpp"
 #include "hits_per_token.hpp"
-#include "keys.hpp"
+#include "key_policies.hpp"
 #include "lru.hpp"
 
 namespace radixkv {
@@ -24,17 +24,17 @@ std::unique_ptr<Policy> new_policy(Arena& nodes, uint32_t page_size, uint64_t se
 // The names of `radixkv/tree/policies/__init__.py`.
 inline constexpr auto POLICIES = std::to_array<NamedPolicy>({
     {"lru", new_policy<Lru>},
-    {"lfu", new_policy<KeyPolicy<keys::lfu>>},
-    {"fifo", new_policy<KeyPolicy<keys::fifo>>},
-    {"mru", new_policy<KeyPolicy<keys::mru>>},
-    {"filo", new_policy<KeyPolicy<keys::filo>>},
-    {"slru", new_policy<KeyPolicy<keys::slru>>},
-    {"priority", new_policy<KeyPolicy<keys::priority>>},
+    {"lfu", new_policy<Lfu>},
+    {"fifo", new_policy<Fifo>},
+    {"mru", new_policy<Mru>},
+    {"filo", new_policy<Filo>},
+    {"slru", new_policy<Slru>},
+    {"priority", new_policy<Priority>},
     {"adaptive", new_policy<Adaptive>},
     {"hits_per_token", new_policy<HitsPerToken>},
 });
 
-// nullptr where there is none of that name.
+// nullptr if no policy has that name.
 constexpr NewPolicy find_policy(std::string_view name) {
     for (const NamedPolicy& policy : POLICIES) {
         if (policy.name == name) return policy.make;

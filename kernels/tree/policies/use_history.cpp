@@ -18,7 +18,7 @@ void UseHistory::use(NodeId id) {
     model_.add(seen.used, kind(id), node.length);
 }
 
-void UseHistory::add(NodeId id, bool is_early) {
+void UseHistory::add(NodeId id, bool chunked) {
     const Node& node = nodes_[id];
     PrefixHash hash = seen_[node.parent].hash;
     uint32_t at = node.start, asked = 0, came_back = 0;
@@ -31,7 +31,7 @@ void UseHistory::add(NodeId id, bool is_early) {
         ++asked;
         if (!ghosts_.take(hash, ghost)) continue;
         ++came_back;
-        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.tick() + is_early - ghost.used);
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.tick() + chunked - ghost.used);
     }
     // A half of it was ghosts: it counts as used once.
     seen_[id] = {model_.tick(), came_back > 0 && 2 * came_back >= asked, hash};
@@ -112,8 +112,8 @@ void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
     uint64_t there = size + ghosts_.tokens();
     if (model_.waiting_tokens() != there) {
         lines.push_back("history: " + std::to_string(model_.waiting_tokens()) +
-                        " tokens are said to wait, " + std::to_string(there) +
-                        " are there or ghosts");
+                        " tokens wait by count, " + std::to_string(there) +
+                        " are cached or ghosts");
     }
     for (NodeId id : nodes) {
         const Node& own = nodes_[id];
@@ -122,7 +122,8 @@ void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
         if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
             lines.push_back("history: " + name + " has the hash of another prefix");
         if (used(id) > model_.tick())
-            lines.push_back("history: " + name + " was used in a tick that is to come");
+            lines.push_back("history: " + name + " was used in tick " + std::to_string(used(id)) +
+                            ", now is " + std::to_string(model_.tick()));
     }
 }
 

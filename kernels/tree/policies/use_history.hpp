@@ -50,15 +50,15 @@ class UseHistory {
         seen_[head].hash = prefix_hash::add(above, node.tokens(), node.length);
     }
 
-    // The nodes of a key that is asked for as a whole: a tick begins. Those that nothing but early
-    // inserts went through were not there before: that is not a reuse.
+    // The nodes of a key that is inserted as a whole: a tick begins. Those that only chunks went
+    // through were not there before: that is not a reuse.
     void use(const std::vector<NodeId>& path) {
         model_.next_tick();
         for (NodeId id : path) use(id);
     }
 
-    // A new leaf. Early: the rest of its key comes later, and its tick then.
-    void add(NodeId leaf, bool is_early);
+    // A new leaf; chunked: more of its key is coming, and its tick comes then.
+    void add(NodeId leaf, bool chunked);
 
     // The node is about to lose its tokens from `keep` on.
     void trim(NodeId id, uint32_t keep);

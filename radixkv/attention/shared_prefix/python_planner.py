@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
 from radixkv.attention.shared_prefix.plan import NO_ITEM, Shape, TreePlan
+from radixkv.pages import ceil_div, round_up
 
 
 class SharedRun(NamedTuple):
@@ -171,7 +172,7 @@ class PythonPlanner:
         wide, narrow = [0, 0, 0, 0], [0, 0, 0, 0]
         for run, step in zip(runs, _steps(runs, shape), strict=True):
             kind = wide if _is_wide(run, shape) else narrow
-            pieces, tiles = -(-run.length // step), _num_tiles(run, shape)
+            pieces, tiles = ceil_div(run.length, step), _num_tiles(run, shape)
             halves = 1 if _tile_size(run, shape) * shape.group <= 64 else 2
             kind[0] += pieces * tiles
             kind[1] += run.length * tiles
@@ -194,12 +195,12 @@ def _is_wide(run: SharedRun, shape: Shape) -> bool:
 
 def _num_tiles(run: SharedRun, shape: Shape) -> int:
     rows = shape.wide_rows if _is_wide(run, shape) else shape.narrow_rows
-    return -(-len(run.tokens) // max(1, rows // shape.group))
+    return ceil_div(len(run.tokens), max(1, rows // shape.group))
 
 
 def _tile_size(run: SharedRun, shape: Shape) -> int:
     """Tokens of a tile: all tiles of a run are of about the same size."""
-    return -(-len(run.tokens) // _num_tiles(run, shape))
+    return ceil_div(len(run.tokens), _num_tiles(run, shape))
 
 
 def _steps(runs: list[SharedRun], shape: Shape) -> Iterator[int]:
@@ -207,11 +208,11 @@ def _steps(runs: list[SharedRun], shape: Shape) -> Iterator[int]:
     wide_chunk, narrow_chunk = _wide_chunk(runs, shape), _narrow_chunk(runs, shape)
     for run in runs:
         if _is_wide(run, shape):
-            pieces = -(-run.length // wide_chunk)
+            pieces = ceil_div(run.length, wide_chunk)
         else:
             pieces = max(1, (2 * run.length + narrow_chunk) // (2 * narrow_chunk))
-        length = -(-run.length // pieces)
-        yield -(-length // 32) * 32
+        length = ceil_div(run.length, pieces)
+        yield round_up(length, 32)
 
 
 def _wide_chunk(runs: list[SharedRun], shape: Shape) -> int:
@@ -228,9 +229,9 @@ def _wide_chunk(runs: list[SharedRun], shape: Shape) -> int:
     halves = sum(_halves(run, shape) for run in wide) * shape.kv_heads
     few = halves < 2 * _narrow_work(runs, shape)
     at_once = max(1, shape.wide_blocks // 2) if few else shape.wide_blocks
-    blocks = -(-sum(weight for _, weight in weights) // at_once) * at_once
-    chunk = max(shape.shortest_wide, -(-work // blocks))
-    while sum(-(-length // chunk) * weight for length, weight in weights) > blocks:
+    blocks = round_up(sum(weight for _, weight in weights), at_once)
+    chunk = max(shape.shortest_wide, ceil_div(work, blocks))
+    while sum(ceil_div(length, chunk) * weight for length, weight in weights) > blocks:
         chunk += max(1, chunk // 16)
     return chunk
 
@@ -247,5 +248,5 @@ def _narrow_work(runs: list[SharedRun], shape: Shape) -> int:
 
 
 def _narrow_chunk(runs: list[SharedRun], shape: Shape) -> int:
-    even = -(-_narrow_work(runs, shape) // shape.narrow_blocks)
+    even = ceil_div(_narrow_work(runs, shape), shape.narrow_blocks)
     return min(max(even, shape.shortest_narrow), shape.longest_narrow)

@@ -23,7 +23,7 @@ def lab_curve(
     log: LogOptions,
     sizes: Annotated[
         str | None,
-        typer.Option("--capacities", help="Tokens of room, apart by commas; by default sixteen."),
+        typer.Option("--capacities", help="Tokens of room, separated by commas; default: 16."),
     ] = None,
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
@@ -33,7 +33,7 @@ def lab_curve(
         str,
         typer.Option(
             help="pool: requests in flight are in it, each capacity is replayed; cache: it is "
-            "beside them, and one pass answers for lru, a sample of tokens for other policies."
+            "besides them, and one pass answers for lru, a sample of tokens for other policies."
         ),
     ] = "pool",
     jobs: Jobs = None,

@@ -2,9 +2,7 @@
 
 from collections.abc import Sequence
 
-import numpy as np
-
-from radixkv.arrays import Int32Array
+from radixkv.arrays import Int32Array, common_length
 
 
 def depth_first(paths: Sequence[Int32Array]) -> list[int]:
@@ -41,10 +39,4 @@ def depth_first(paths: Sequence[Int32Array]) -> list[int]:
 def _shared(paths: Sequence[Int32Array]) -> int:
     """How many numbers all of them begin with."""
     first, *others = paths
-    shared = len(first)
-    for other in others:
-        shared = min(shared, len(other))
-        differs = first[:shared] != other[:shared]
-        if differs.any():
-            shared = int(np.argmax(differs))
-    return shared
+    return min((common_length(first, other) for other in others), default=len(first))

@@ -6,6 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arrays import common_length
 from radixkv.attention import AttentionBatch
 from radixkv.cache import PrefixCache
 from radixkv.cache.request import Request
@@ -151,7 +152,7 @@ class Schedule:
     def _soon_published(self, namespace: Namespace, tokens: NDArray[np.int32]) -> int:
         """Leading tokens, in whole pages, that those who prefill have in common with `tokens`."""
         common = [
-            _common(tokens, _request(each).token_ids)
+            common_length(tokens, _request(each).token_ids)
             for each in self.running
             if each.is_prefilling and each.namespace == namespace
         ]
@@ -212,10 +213,3 @@ def _is_same(batch: AttentionBatch, other: AttentionBatch) -> bool:
 def _request(generation: Generation) -> Request:
     assert generation.request is not None
     return generation.request
-
-
-def _common(one: NDArray[np.int32], other: NDArray[np.int32]) -> int:
-    """Length of the common prefix."""
-    n = min(len(one), len(other))
-    differ = one[:n] != other[:n]
-    return int(differ.argmax()) if differ.any() else n

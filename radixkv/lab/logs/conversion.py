@@ -72,7 +72,7 @@ class Conversion:
     def _check_tokenizer(self, format: LogFormat, rows: Rows) -> None:
         if format.is_text and self.tokenizer is None:
             raise InvalidArgumentError(
-                f"{rows.name} has text; give a tokenizer.json, or bytes as the tokenizer",
+                f"tokenizer must be given for text, a file or bytes; {rows.name} has text",
                 format=format.name,
             )
 

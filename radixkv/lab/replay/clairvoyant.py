@@ -10,6 +10,7 @@ from heapq import heappop, heappush
 
 from radixkv.arguments import at_least
 from radixkv.lab.replay.paths import Paths, Runs
+from radixkv.pages import round_down
 
 NEVER = 2**62
 
@@ -21,7 +22,7 @@ def clairvoyant_hit_rate(paths: Paths, capacity: int) -> float:
     InvalidArgumentError for a capacity below 0.
     """
     at_least(0, capacity=capacity)
-    cache = _Cache(paths, capacity - capacity % paths.page_size)
+    cache = _Cache(paths, round_down(capacity, paths.page_size))
     hits = sum(cache.serve(request) for request in range(len(paths.ends)))
     return hits / max(int(paths.prompt_tokens.sum()), 1)
 

@@ -25,6 +25,7 @@ from radixkv.lab.logs.requests import Indices, ListedLog, LoggedRequest
 from radixkv.lab.replay.paths import Paths
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
+from radixkv.pages import ceil_div, round_down
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -43,7 +44,7 @@ class Curve:
     def hit_rate(self, capacity: int) -> float:
         """Of a cache of `capacity` tokens; what a replay of it gives. Cost: O(m)."""
         at_least(0, capacity=capacity)
-        room = capacity - capacity % self.page_size - self.depths
+        room = round_down(capacity, self.page_size) - self.depths
         return float(np.clip(room, 0, self.tokens).sum() / max(self.prompt_tokens, 1))
 
     @property
@@ -53,7 +54,7 @@ class Curve:
 
     def capacity_for(self, hit_rate: float) -> int | None:
         """The least capacity (within a page) that reaches `hit_rate`; None if no capacity does."""
-        low, high = 0, -(-self.largest_useful // self.page_size)
+        low, high = 0, ceil_div(self.largest_useful, self.page_size)
         if self.hit_rate(high * self.page_size) < hit_rate:
             return None
         while low < high:
@@ -179,7 +180,7 @@ class _Shrunk:
 
 
 def _sampled(capacity: int, policy: str) -> Setting:
-    # A request of the sample may be longer than the small cache, and is served all the same.
+    # A request of the sample may be longer than the small cache, and is served nevertheless.
     return Setting(capacity=capacity, policy=policy, capacity_of="cache")
 
 

@@ -52,7 +52,7 @@ class Pool:
         self.cache.finish(admitted, computed)
 
     def _tokens_of(self, request: LoggedRequest) -> Int32Array:
-        """What has its room from the beginning on: in a pool the answer, too.
+        """What has its room from the beginning on: in a pool also the answer.
 
         So no request has to be retracted, and one that does not fit evicts nothing.
         """
@@ -80,7 +80,7 @@ def _new_cache(log: RequestLog, setting: Setting) -> PrefixCache:
     needed = int((totals + page_size).sum())
     kept = None
     if setting.is_pool:
-        # A pool has a page at least, though none is admitted to a smaller one.
+        # A pool has a page at least, though nothing is admitted to a smaller one.
         num_slots = max(round_down(min(needed, setting.capacity or 0), page_size), page_size)
     else:
         kept = setting.capacity
@@ -102,7 +102,7 @@ def _checked(num_slots: int, setting: Setting) -> int:
     if num_slots > MOST_SLOTS:
         capacity = "a capacity" if setting.capacity is None else "a smaller capacity"
         raise InvalidArgumentError(
-            f"{num_slots:,} tokens are more than a pool holds ({MOST_SLOTS:,}); give {capacity}"
+            f"a pool must be of {MOST_SLOTS:,} slots or fewer; got {num_slots:,}: give {capacity}"
             + ", fewer requests in flight" * (setting.in_flight > 1)
             + f" or a smaller page size than {setting.page_size:,}" * (setting.page_size > 1),
             num_slots=num_slots,

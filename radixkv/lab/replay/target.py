@@ -22,7 +22,7 @@ class TargetSearch:
     """Replays of one log at capacities that come nearer; each is made once.
 
     In one pass alone where that is exact: LRU, one request in flight, in order of arrival, and the
-    capacity that of the cache beside it. A pool is searched by replays from there on.
+    capacity that of the cache next to it. A pool is searched by replays from there on.
     """
 
     def __init__(self, log: RequestLog, setting: Setting, paths: Paths | None = None) -> None:

@@ -13,6 +13,7 @@ from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.report.misses import Miss, MissReport
 from radixkv.lab.report.overlap import NOTHING, Overlap, overlap
+from radixkv.pages import ceil_div
 
 _BEFORE, _AFTER = 12, 24  # tokens shown around a place
 _SAMPLES = 16  # misses of a finding that are compared with what they differ from
@@ -155,7 +156,7 @@ class _Describer:
         return miss.cause in ("diverged", "new")
 
     def _with_difference(self, found: MissFinding, misses: list[Miss]) -> MissFinding:
-        chosen = misses[:: -(-len(misses) // _SAMPLES)]
+        chosen = misses[:: ceil_div(len(misses), _SAMPLES)]
         shared = {miss: self._most_alike(miss) for miss in chosen}
         share = sum(each.tokens for each, _ in shared.values()) / sum(
             miss.tokens for miss in chosen

@@ -11,7 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from radixkv.arrays import Int32Array
+from radixkv.arrays import Int32Array, common_length
 from radixkv.lab.logs.requests import LoggedRequest, Progress, RequestLog
 from radixkv.lab.replay.engine import Engine
 from radixkv.lab.replay.scheduling import in_scheduled_order
@@ -99,7 +99,7 @@ def explain(
 
 
 class _Explainer:
-    """The cache, and beside it all that it was ever shown."""
+    """The cache, and next to it all that it was ever shown."""
 
     def __init__(self, log: RequestLog, setting: Setting) -> None:
         self.setting, self._log = setting, log
@@ -215,6 +215,4 @@ def _answered(token_ids: Int32Array, earlier: LoggedRequest) -> int:
     """Leading tokens that are what `earlier` was answered."""
     if not earlier.outputs:
         return 0
-    output = earlier.outputs[0][: len(token_ids)]
-    differ = output != token_ids[: len(output)]
-    return int(differ.argmax()) if differ.any() else len(output)
+    return common_length(earlier.outputs[0], token_ids)

@@ -9,13 +9,14 @@ import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
-from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.address import check_target
+from radixkv.rpc.channel_options import CLIENT_OPTIONS
+from radixkv.rpc.limits import DEFAULT_ADDRESS
 from radixkv.rpc.method_table import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.process import claim_process
 from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
-from radixkv.rpc.unreachable import check_target
 from radixkv.service.client import admin_calls, calls, lease_calls
 from radixkv.service.client.calls import ClientCall
 from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
@@ -126,8 +127,8 @@ class Client(_Connection):
 
     target: "host:port" or "unix:/path". Connects at the first call.
     token: one of the server's tokens file. tls: see `Tls`.
-    timeout_s: of calls that name none, instead of 1 s for `match`, `lease_info`, `revoke_lease` and
-    those under a lease, and 10 s for the others.
+    timeout_s: of calls without one of their own, instead of 1 s for `match`, `lease_info`,
+    `revoke_lease` and those under a lease, and 10 s for the others.
     coalesce: matches of single prompts that come while one is under way go together.
     Calls are repeated while the server is unavailable, within their time; those that must not
     happen twice carry an id by which the server recognizes them.

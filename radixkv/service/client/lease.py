@@ -84,7 +84,7 @@ class Lease:
     A call that raises has taken nothing, also where its answer was lost (a deadline, a connection
     that broke, an interrupt): what it took is given back behind the scenes. To ask for the answer
     again instead, call with a `request_id` of your own, a UUID, and again with the same one; then
-    nothing is given back. Whether a lost `insert` stored its tokens, `holdings` tells: those slots
+    nothing is given back. `holdings` shows whether a lost `insert` stored its tokens: those slots
     are on loan no longer.
     """
 

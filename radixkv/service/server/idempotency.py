@@ -14,7 +14,7 @@ from radixkv.errors import InvalidArgumentError, RequestIdReusedError
 
 _LONGEST_AGE_S = 600.0
 _MOST, _MOST_BYTES = 65_536, 32 << 20
-_ENTRY_BYTES = 512  # what an entry costs beside its reply, roughly
+_ENTRY_BYTES = 512  # what an entry costs besides its reply, roughly
 
 ResponseMessage = TypeVar("ResponseMessage", bound=Message)
 

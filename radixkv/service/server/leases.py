@@ -149,6 +149,7 @@ class Leases:
     def _end_or_renew(self, lease: LeaseRecord) -> None:
         renewed_at = self._renewed_at.pop(lease.id, None)
         if renewed_at is None or renewed_at >= lease.ends_at:
+            logger.info("lease %d of %r ended: it was not renewed", lease.id, lease.holder)
             self._end(lease)
         else:
             self._set_end(lease, renewed_at + lease.ttl_s)
@@ -226,7 +227,7 @@ class Leases:
         self._deadlines.add((lease.ends_at, lease.id))
 
     def revoke(self, lease: LeaseRecord) -> tuple[int, int]:
-        """End it now; how many pins and slots it held. What it held sits out its grace, too."""
+        """End it now; how many pins and slots it held. What it held also sits out its grace."""
         held = len(lease.pins), lease.num_slots
         self._end(lease)
         return held

@@ -5,6 +5,7 @@ watcher that falls behind what the log keeps is cut. Watchers at one place share
 """
 
 import asyncio
+import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
@@ -26,6 +27,8 @@ from radixkv.rpc.limits import PROGRESS_S
 from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
 from radixkv.tree import Namespace, Stored
 from radixkv.v1.watch_pb2 import WatchRequest
+
+logger = logging.getLogger(__name__)
 
 # Changes this close together are sent together: a router loses nothing, and a watcher of a busy
 # engine costs a few hundred messages a second, not one a revision.
@@ -207,6 +210,7 @@ class Watches:
             raise self._too_slow(place)
 
     def _too_slow(self, place: WatchPlace) -> WatcherTooSlowError:
+        logger.info("a watcher at revision %d fell behind what the log keeps", place.revision)
         return WatcherTooSlowError(
             f"the log no longer has what came after revision {place.revision}",
             last_revision=place.revision,

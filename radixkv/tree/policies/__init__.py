@@ -4,7 +4,7 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.tree.nodes import Policy
 from radixkv.tree.policies.adaptive import Adaptive
 from radixkv.tree.policies.hits_per_token import HitsPerToken
-from radixkv.tree.policies.keys import FIFO, FILO, LFU, LRU, MRU, SLRU, Priority
+from radixkv.tree.policies.key_policies import FIFO, FILO, LFU, LRU, MRU, SLRU, Priority
 
 POLICIES: dict[str, type[Policy]] = {
     "lru": LRU,

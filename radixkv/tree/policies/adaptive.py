@@ -105,7 +105,7 @@ class Adaptive(Policy):
         uses: Uses = leaf.memo
         return self.model.worth(uses.kind, uses.used, leaf.start), uses.used, leaf.recency
 
-    def begin(self, root: Root) -> None:
+    def add_root(self, root: Root) -> None:
         root.memo = Uses(hash_space(root.namespace))
 
     def use(self, path: Sequence[Node]) -> None:
@@ -122,7 +122,7 @@ class Adaptive(Policy):
             uses.used = self.model.tick
             self.model.add(uses.used, uses.kind, len(node.slots))
 
-    def add(self, leaf: Node, *, chunked: bool) -> None:
+    def add_leaf(self, leaf: Node, *, chunked: bool) -> None:
         """The tick of a chunk comes later."""
         assert leaf.parent is not None
         leaf.memo = uses = Uses(leaf.parent.memo.hash, self.model.tick)
@@ -190,11 +190,12 @@ class Adaptive(Policy):
     def check(self, nodes: Sequence[Node], size: int) -> Iterator[str]:
         waiting, there = self.model.waiting_tokens, size + self.ghost_tokens
         if waiting != there:
-            yield f"history: {waiting} tokens are said to wait, {there} are there or ghosts"
+            yield f"history: {waiting} tokens wait by count, {there} are cached or ghosts"
         for node in nodes:
             assert node.parent is not None
             uses: Uses = node.memo
             if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
                 yield f"history: node {node.id} has the hash of another prefix"
             if uses.used > self.model.tick:
-                yield f"history: node {node.id} was used in tick {uses.used}, which is to come"
+                used, now = uses.used, self.model.tick
+                yield f"history: node {node.id} was used in tick {used}, now is {now}"

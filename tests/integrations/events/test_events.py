@@ -1,7 +1,6 @@
 """Blocks of any size say exactly what is cached; over the wire, for those who come late, too."""
 
 import random
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -23,6 +22,7 @@ from radixkv.integrations.events.messages import EventBatch
 from radixkv.tree import ContentSpan, Namespace, Stored
 from radixkv.tree.radix_tree import Changes
 from tests.integrations.events.subscriber import Held, Subscriber
+from tests.support.waiting import wait_until
 
 ADAPTER = "0123456789abcdef0123456789abcdef"
 SPACES = [Namespace(), Namespace(salt="a"), Namespace(salt="a", adapter=ADAPTER, extra_key="k")]
@@ -197,6 +197,13 @@ def test_an_address_that_is_taken_is_refused(publisher):
         EventPublisher("nowhere")
 
 
+def held_of(asked, held, subscriber, block_size):
+    """How many tokens of each prompt the consumer holds, once it has read what is new."""
+    for number, batch in subscriber.replayed(held.next):
+        held.apply(number, batch)
+    return [held.match(ids, block_size) for ids in asked]
+
+
 @pytest.mark.parametrize("block_size", [1, 16])
 def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
     """It held something before, is cleared in between, and the consumer comes late."""
@@ -207,11 +214,7 @@ def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
     cache.reset()
     asked += work(rng, cache, 40, SPACES[:1])
     wanted = [cache.probe(ids) // block_size * block_size for ids in asked]
-    until = time.monotonic() + 20
-    while [held.match(ids, block_size) for ids in asked] != wanted:
-        assert time.monotonic() < until
-        for number, batch in subscriber.replayed(held.next):
-            held.apply(number, batch)
+    wait_until(lambda: held_of(asked, held, subscriber, block_size) == wanted)
     assert sum(wanted) > 500
     events.close()
 
@@ -227,9 +230,5 @@ def test_a_follower_that_the_log_has_left_behind_starts_anew(publisher, subscrib
             log.append(Changes([event.change]))
     assert not log.is_complete
     wanted = [cache.probe(ids) // 4 * 4 for ids in asked]
-    until = time.monotonic() + 20
-    while [held.match(ids, 4) for ids in asked] != wanted:
-        assert time.monotonic() < until
-        for number, batch in subscriber.replayed(held.next):
-            held.apply(number, batch)
+    wait_until(lambda: held_of(asked, held, subscriber, 4) == wanted)
     events.close()

@@ -131,7 +131,7 @@ class SlotHandlers:
     def _read_insert(self, lease: LeaseRecord, message: PrefixInsert, name: str) -> Insert:
         if message.pin_action == PinAction.PIN_ACTION_UNSPECIFIED:
             raise InvalidArgumentError(
-                f"{name}.pin_action must be RELEASE or MOVE; got none",
+                f"{name}.pin_action must be RELEASE or MOVE; got UNSPECIFIED",
                 field=f"{name}.pin_action",
             )
         pin = self._context.leases.pin(lease, message.pin_id) if message.pin_id else None

@@ -17,8 +17,8 @@ template <class Length>
 struct Workers {
     const Length* lengths;
     const double* loads;
-    const double* work;
-    const int64_t* turns;
+    const double* recent_loads;
+    const int64_t* last_picked;
     size_t count;
 };
 
@@ -32,13 +32,14 @@ size_t cheapest(const Workers<Length>& of, const Weights& by) {
     assert(of.count > 0);
     double mean = std::accumulate(of.loads, of.loads + of.count, 0.0) / of.count;
     double a_load = by.weight * by.prompt_length / (mean + by.slack);
-    double least = *std::min_element(of.work, of.work + of.count);
+    double least = *std::min_element(of.recent_loads, of.recent_loads + of.count);
     auto score = [&](size_t at) {
-        double ahead = std::min(by.balance * (of.work[at] - least), by.prompt_length);
+        double ahead = std::min(by.balance * (of.recent_loads[at] - least), by.prompt_length);
         return of.lengths[at] - of.loads[at] * a_load - ahead;
     };
     auto comes_first = [&](size_t at, size_t other) {
-        return std::tie(of.loads[at], of.turns[at]) < std::tie(of.loads[other], of.turns[other]);
+        return std::tie(of.loads[at], of.last_picked[at]) <
+               std::tie(of.loads[other], of.last_picked[other]);
     };
     size_t best = 0;
     double highest = score(0);
