@@ -32,7 +32,7 @@ def main(folder, backend, page_size, port, replay_port, out):
             folder,
             None if backend == "sglang" else backend,
             page_size=page_size,
-            num_slots=640,
+            num_slots=480,
             kv_events_config=json.dumps(published),
         )
     )
@@ -59,7 +59,7 @@ def main(folder, backend, page_size, port, replay_port, out):
             ask([rng.randrange(VOCABULARY) for _ in range(2 * page_size)])
             time.sleep(0.2)
         settle(router.index, indexer, prompts)
-        for ids in prompts[::-1][:10]:
+        for ids in prompts[::-1]:
             row = {"length": len(ids), "router": held(router.index, ids)}
             row |= {"dynamo": indexer.tokens(ids), "engine": ask([*ids, 7])}
             rows.append(row)
