@@ -66,18 +66,18 @@ bench-adaptive: native  ## the adaptive policy against LRU, others, and one that
 bench-curve: native  ## what other amounts of memory would give, estimated, against what they do; needs RADIXKV_TRACES
 	$(PY) -m bench.curve
 
-# Engines that others make, with our cache. A virtual environment each, which is kept.
+# Engines that others make, with our cache, in a virtual environment that is kept. What runs there
+# is a copy beside the wheel: from the checkout, Python would import its radixkv, which has no core.
 SGLANG_VENV ?= $(CURDIR)/build/hosts/sglang
 HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore SGLANG_USE_CPU_ENGINE=1 \
   PYTHONPATH=$(CURDIR)/build/hosts/run/tests/hosts/sglang/stubs:$(CURDIR)/build/hosts/run $(SGLANG_VENV)/bin/python
 HOST_TEST = $(HOST_PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
 
 host-sglang-setup: native
-	rm -rf build/hosts/wheel && mkdir -p build/hosts/run
+	rm -rf build/hosts/wheel build/hosts/run && mkdir -p build/hosts/run
 	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps -w build/hosts/wheel .
 	sh tests/hosts/setup_sglang.sh $(SGLANG_VENV) $(SGLANG_VERSION)
-	ln -sfn $(CURDIR)/tests build/hosts/run/tests
-	ln -sfn $(CURDIR)/bench build/hosts/run/bench
+	cp -r tests bench examples build/hosts/run/
 
 host-sglang: host-sglang-setup  ## SGLang's engine with our cache, and Dynamo's indexer; sets up 4 GB of packages once
 	$(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang

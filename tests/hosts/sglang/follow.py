@@ -32,7 +32,7 @@ def main(folder, backend, page_size, port, replay_port, out):
             folder,
             None if backend == "sglang" else backend,
             page_size=page_size,
-            num_slots=640,
+            num_slots=480,
             kv_events_config=json.dumps(published),
         )
     )
@@ -52,8 +52,14 @@ def main(folder, backend, page_size, port, replay_port, out):
         source = EngineEvents(endpoint, replay, block_size=page_size)
         router.add_worker("engine", source, page_size=page_size)
         indexer.register(endpoint, replay, page_size)
+        until = time.monotonic() + SETTLE_S
+        while not indexer.tokens(prompts[-1]) and time.monotonic() < until:
+            # It asks for what it missed when it sees a gap, so something must happen.
+            ask(prompts[-1])
+            ask([rng.randrange(VOCABULARY) for _ in range(2 * page_size)])
+            time.sleep(0.2)
         settle(router.index, indexer, prompts)
-        for ids in prompts[::-1][:10]:
+        for ids in prompts[::-1]:
             row = {"length": len(ids), "router": held(router.index, ids)}
             row |= {"dynamo": indexer.tokens(ids), "engine": ask([*ids, 7])}
             rows.append(row)
