@@ -21,26 +21,12 @@ from radixkv.integrations.events import (
 from radixkv.integrations.events.messages import EventBatch
 from radixkv.tree import ContentSpan, Namespace, Stored
 from radixkv.tree.radix_tree import Changes
+from tests.integrations.events.requests import compute, work
 from tests.integrations.events.subscriber import Held, Subscriber
 from tests.support.waiting import wait_until
 
 ADAPTER = "0123456789abcdef0123456789abcdef"
 SPACES = [Namespace(), Namespace(salt="a"), Namespace(salt="a", adapter=ADAPTER, extra_key="k")]
-
-
-def work(rng, cache, steps, spaces=SPACES):
-    """Requests that share, end and evict; what each asked for."""
-    roots = [[rng.randrange(3) for _ in range(90)] for _ in range(4)]
-    for _ in range(steps):
-        base = rng.choice(roots)
-        ids = base[: rng.randrange(1, 91)] + [rng.randrange(3) for _ in range(rng.randrange(1, 40))]
-        compute(cache, ids, namespace=rng.choice(spaces))
-        yield ids
-
-
-def compute(cache, ids, **how):
-    """A request that is computed whole."""
-    cache.finish(cache.admit(ids, **how), up_to=len(ids))
 
 
 class Followed:
@@ -71,7 +57,7 @@ def test_blocks_say_what_is_cached(page_size, block_size, names):
         for s in SPACES
     ]
     revision = found = 0
-    for ids in work(random.Random(block_size), cache, 120):
+    for ids in work(random.Random(block_size), cache, 120, SPACES):
         changes = [event.change for event in cache.events.since(revision)]
         revision = cache.events.revision
         for each in followed:

@@ -13,7 +13,7 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.events import BlockMirror, CacheEvents, EngineEvents, EventPublisher
 from radixkv.integrations.events.messages import AllBlocksCleared, BlockRemoved, BlockStored
 from radixkv.router import PrefixIndex, Router
-from tests.integrations.events.test_events import work
+from tests.integrations.events.requests import work
 
 B = 4
 
