@@ -6,7 +6,7 @@ import pytest
 
 from radixkv import PrefixCache
 from radixkv.integrations.events import CacheEvents, EventPublisher
-from tests.hosts.dynamo.indexer import running_indexer
+from tests.support.dynamo_indexer import running_indexer
 from tests.support.waiting import wait_until
 
 QUERIES, SETTLE_S = 1000, 60

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from radixkv.integrations.events import EngineEvents
 from radixkv.router import Router
-from tests.hosts.dynamo.indexer import running_indexer
 from tests.hosts.sglang.engines import VOCABULARY, arguments
+from tests.support.dynamo_indexer import running_indexer
 
 SETTLE_S = 20
 

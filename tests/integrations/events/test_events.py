@@ -54,7 +54,7 @@ def test_blocks_say_what_is_cached(page_size, block_size, names):
         for s in SPACES
     ]
     revision = found = 0
-    for ids in work(random.Random(block_size), cache, 120):
+    for ids in work(random.Random(block_size), cache, 120, SPACES):
         changes = [event.change for event in cache.events.since(revision)]
         revision = cache.events.revision
         for each in followed:

@@ -1,14 +1,13 @@
 """Dynamo's own indexer as a process: `python -m dynamo.indexer`."""
 
 import os
+import socket
 import subprocess
 import sys
 import time
 from contextlib import contextmanager
 
 import requests
-
-from tests.hosts.sglang.engines import free_port
 
 WORKER, MODEL, START_S = 1, "m", 60
 
@@ -45,7 +44,9 @@ class Indexer:
 @contextmanager
 def running_indexer(folder):
     """An indexer that answers, until it is left."""
-    port = free_port()
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
     with (folder / "indexer.log").open("w") as log:
         process = subprocess.Popen(
             [sys.executable, "-m", "dynamo.indexer", "--port", str(port)],
