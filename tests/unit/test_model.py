@@ -150,7 +150,7 @@ def test_plan_of_a_model(tmp_path):
 def test_plan_of_nothing_says_what_is_missing():
     told = plan("--memory", "8GiB", "--context", 9)
     assert told.exit_code == 2
-    assert "layers is missing; give it, or a model" in told.stderr
+    assert "layers must be given where no model is; got None" in told.stderr
 
 
 @pytest.mark.parametrize(
