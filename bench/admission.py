@@ -1,6 +1,6 @@
 """What the order of admission is worth: agent sessions taking turns in a cache that is too small.
 
-LRU in order of arrival and by longest match, beside two references: the clairvoyant in order of
+LRU in order of arrival and by longest match, with two references: the clairvoyant in order of
 arrival, and an infinite cache.
 """
 

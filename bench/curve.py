@@ -43,7 +43,7 @@ SAMPLED = (
 
 
 def live(log: RequestLog, capacity: int) -> Row:
-    """What the estimator tells after the whole log, beside the exact answer, in percent."""
+    """What the estimator gives after the whole log, and the exact answer, in percent."""
     curve = lru_curve(find_paths(log))
     estimator = CapacityEstimator(capacity, window=10**12)
     begun = time.perf_counter()
@@ -58,7 +58,7 @@ def live(log: RequestLog, capacity: int) -> Row:
 
 
 def sampled(log: RequestLog, capacity: int, policy: str = "adaptive") -> Row:
-    """The sampled curve at one capacity beside a replay of the whole log, in percent."""
+    """The sampled curve at one capacity and a replay of the whole log, in percent."""
     (found,) = sampled_curve(find_paths(log), [capacity], policy)
     exact = replay(log, Setting(capacity=capacity, policy=policy, capacity_of="cache")).hit_rate
     return {
@@ -107,7 +107,7 @@ def rows_of(
 def farthest(rows: list[Row]) -> float:
     """The largest difference between what was estimated and what is so, in points."""
     pairs = ((row["estimated"], row["exact"]) for row in rows)
-    apart = (abs(told - exact) for both in pairs for told, exact in zip(*both, strict=True))
+    apart = (abs(found - exact) for both in pairs for found, exact in zip(*both, strict=True))
     return max(map(float, apart))
 
 

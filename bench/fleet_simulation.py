@@ -1,9 +1,9 @@
 """Recorded sessions on workers with bounded caches, placed by a router: a simulation of real parts.
 
 Each worker is a `PrefixCache` that evicts, and the `Router` knows of them what their event logs
-tell. Some sessions are at work at once; the next turn of one comes some time after the last is
+say. Some sessions are at work at once; the next turn of one comes some time after the last is
 answered, and when a session ends the next one of the trace begins. A worker serves one request at a
-time, TOKENS_PER_S of the prompt tokens that it computes and of those that it summary.
+time, TOKENS_PER_S of the prompt tokens that it computes and of those that it answers.
 """
 
 import heapq
@@ -50,22 +50,22 @@ class Waiting(NamedTuple):
 
 @dataclass(slots=True)
 class Worker:
-    """A cache, who waits for it, and what the router was told of it."""
+    """A cache, the requests that wait for it, and up to where the router followed its log."""
 
     name: str
     cache: PrefixCache
     waiting: deque[Waiting] = field(default_factory=deque)
     is_busy: bool = False
     work: int = 0
-    told: tuple[int, int] = (0, 0)
+    position: tuple[int, int] = (0, 0)
 
-    def tell(self, router: Router) -> None:
+    def report(self, router: Router) -> None:
         """What became cached and was evicted since the last time."""
         log = self.cache.events
-        while self.told != log.position():
-            update = log.read(*self.told, PAGE_BYTES)
+        while self.position != log.position():
+            update = log.read(*self.position, PAGE_BYTES)
             router.apply(self.name, update)
-            self.told = update.epoch, update.revision
+            self.position = update.epoch, update.revision
 
 
 class Simulation:
@@ -152,12 +152,12 @@ class Simulation:
         self.cached_tokens += running.cached_len
         worker.work += took
         worker.is_busy = True
-        worker.tell(self.router)
+        worker.report(self.router)
 
         def end() -> None:
             worker.cache.extend(running, output)
             worker.cache.finish(running)
-            worker.tell(self.router)
+            worker.report(self.router)
             worker.is_busy = False
             self.router.finish(pick)
             self._next_turn(turns)

@@ -13,7 +13,6 @@ from pathlib import Path, PurePosixPath
 PACKAGE = "radixkv"
 IMPORTERS = {"import_module", "load"}
 """Functions that import the module which a text names: "radixkv.room.file", or with ":Name"."""
-TOPS = (PACKAGE, "kernels")
 GENERATED = f"{PACKAGE}/v1/"
 
 Sources = Mapping[str, str]
@@ -23,14 +22,14 @@ Arrows = Mapping[str, set[str]]
 
 
 def read_sources(root: Path) -> dict[str, str]:
-    """The package's Python files, the generated ones left out; kernels/ under radixkv/, where it is
-    imported from."""
-    files = [path.relative_to(root) for top in TOPS for path in (root / top).rglob("*.py")]
+    """The package's Python files, the generated ones left out."""
+    files = [path.relative_to(root) for path in (root / PACKAGE).rglob("*.py")]
     return sources_of({str(path): (root / path).read_text("utf-8") for path in files})
 
 
 def sources_of(texts: Sources) -> dict[str, str]:
-    """The package's files among `texts`."""
+    """The package's files among `texts`. In earlier commits kernels/ held Python files that were
+    imported as radixkv.kernels, through a link."""
     found = {}
     for path, text in texts.items():
         placed = f"{PACKAGE}/{path}" if path.startswith("kernels/") else path

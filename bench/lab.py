@@ -1,6 +1,6 @@
 """The lab's hit rates against published ones, and how fast it replays.
 
-The expected figures are read from the README.md beside the request traces: its tables of infinite
+The expected figures are read from the README.md next to the request traces: its tables of infinite
 and of LRU caches, its table of blocks of 64, and its line on mooncake_conversation.
 """
 
@@ -12,7 +12,7 @@ import sys
 import time
 from collections.abc import Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,7 @@ from radixkv.lab.replay.setting import Setting
 PAGE_SIZES = (1, 16, 64, 512)
 POINTS = 0.1  # a printed figure may be as far from ours
 BLOCK_SIZE = 512
+SESSIONS = "claude_code"  # traces in blocks of 64
 FAST_CAPACITIES = (819_200, 1_638_400, 3_276_800, 25_600_000, None)
 LIMIT_S = 60
 CURVE_CAPACITIES = [round(each) for each in np.geomspace(100_000, 100_000_000, 16)]
@@ -54,11 +55,13 @@ class Published:
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """A published figure beside ours."""
+    """A published figure and ours, and what a pool of the same size has."""
 
     published: Published
     percent: float
     seconds: float
+    pool_percent: float | None = None
+    refused: int = 0
 
     @property
     def is_equal(self) -> bool:
@@ -77,7 +80,7 @@ def published(readme: str) -> Iterator[Published]:
         elif len(cells) == 7 and cells[1].isdecimal():
             for page_size, cell in zip(PAGE_SIZES, cells[3:], strict=True):
                 yield Published(cells[0], cells[2], int(cells[1]), page_size, False, float(cell))
-        elif len(cells) == 7 and cells[0].startswith("claude_code"):
+        elif len(cells) == 7 and cells[0].startswith(SESSIONS):
             for capacity, cell in zip(capacities, cells[1:], strict=True):
                 yield Published(cells[0], "file", capacity, 64, False, float(cell))
         elif line.startswith(f"- {BLOCKS}:"):
@@ -112,7 +115,11 @@ def check(traces: Path, figure: Published) -> Checked:
         figure.page_size, figure.capacity, outputs=figure.outputs, capacity_of="cache"
     )
     found = replay(log, setting)
-    return Checked(figure, 100 * found.hit_rate, found.seconds)
+    checked = Checked(figure, 100 * found.hit_rate, found.seconds)
+    if not figure.trace.startswith(SESSIONS):
+        return checked
+    pool = replay(log, replace(setting, capacity_of="pool"))
+    return replace(checked, pool_percent=100 * pool.hit_rate, refused=pool.refused)
 
 
 def check_all(traces: Path, names: list[str], jobs: int) -> list[Checked]:
@@ -187,6 +194,18 @@ def table(checked: list[Checked]) -> Table:
     return shown
 
 
+def pool_table(checked: list[Checked]) -> Table:
+    """The same sizes as a pool, in which the request being served has its place, too."""
+    shown = Table("trace", "capacity, tokens", "published", "cache", "pool", "longer than the pool")
+    for each in checked:
+        if each.pool_percent is not None:
+            figure = each.published
+            capacity = "infinite" if figure.capacity is None else f"{figure.capacity:,}"
+            rates = (f"{rate:.2f}" for rate in (figure.percent, each.percent, each.pool_percent))
+            shown.add_row(figure.trace, capacity, *rates, str(each.refused))
+    return shown
+
+
 def speed_table(rows: list[dict[str, Any]]) -> Table:
     shown = Table("capacity", "hit rate", "seconds", "tokens a second")
     for row in rows:
@@ -232,7 +251,7 @@ def main() -> None:
         f"as a replay each, at most {curve['largest_difference_points']} points apart"
     )
     checked = check_all(how.traces, how.names, how.jobs)
-    console.print(table(checked))
+    console.print(table(checked), pool_table(checked))
     figures = [asdict(each) for each in checked]
     report = {"seed": None, "speed": fast, "curve": curve, "checked": figures}
     path = save("lab", report, how.out)

@@ -155,7 +155,7 @@ def length(function: Function) -> int:
 
 
 def parameters(function: Function) -> int:
-    """How many there are beside self and cls; `*args` is one."""
+    """How many there are besides self and cls; `*args` is one."""
     given = function.args
     found = [*given.posonlyargs, *given.args, *given.kwonlyargs, given.vararg, given.kwarg]
     return sum(one is not None and one.arg not in ("self", "cls") for one in found)

@@ -92,7 +92,7 @@ def save(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
     """Write `figures`, with the command and the machine, into bench/results/NAME.json or `path`.
 
     What stands under a key that begins with "samples" is written as its `summary`. The samples
-    themselves go to build/bench, or beside `path`, as NAME.raw.json; git does not keep them.
+    themselves go to build/bench, or next to `path`, as NAME.raw.json; git does not keep them.
     Returns where the figures are.
     """
     path = path or RESULTS / f"{name}.json"

@@ -1,4 +1,4 @@
-"""The router's index and its decisions, beside Dynamo's RadixTree on the same fleet, in one run.
+"""The router's index and its decisions, against Dynamo's RadixTree on the same fleet, in one run.
 
 python -m bench.router [--workers 64] [--tokens 1000000] [--rounds 5] [--no-peer]
 
@@ -41,7 +41,7 @@ Figures = dict[str, float]
 
 
 def worker_update(fleet: Fleet, worker: int) -> Update:
-    """All that a worker stored, as its watch tells it."""
+    """All that a worker stored, as its watch reports it."""
     events = [
         Event(at + 1, Stored(s.run, s.parent_run, s.parent_offset, s.ids, DEFAULT))
         for at, s in enumerate(fleet.stored(worker))
@@ -168,7 +168,7 @@ def race(fleet: Fleet, args: argparse.Namespace) -> dict[str, Any]:
     theirs: dict[int, list[Figures]] = {}
     built: dict[int, Figures] = {}
     for block in (0,) if args.no_peer else PEER_BLOCKS:
-        with peer(fleet) if block else nobody() as ask:
+        with peer(fleet) if block else no_peer() as ask:
             built[block] = ask({"build": block})
             for turn in range(args.rounds):
                 seed = block * 1_000 + turn
@@ -187,7 +187,7 @@ def race(fleet: Fleet, args: argparse.Namespace) -> dict[str, Any]:
 
 
 @contextmanager
-def nobody() -> Iterator[Callable[[dict[str, int]], Figures]]:
+def no_peer() -> Iterator[Callable[[dict[str, int]], Figures]]:
     yield lambda _: {}
 
 

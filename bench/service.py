@@ -37,7 +37,7 @@ from bench.service_servers import (
     serve_raw,
     serve_raw_prompts,
 )
-from radixkv.rpc.limits import CLIENT_OPTIONS
+from radixkv.rpc.channel_options import CLIENT_OPTIONS
 from radixkv.rpc.method_table import MATCH_PREFIX
 from radixkv.service import AsyncClient
 from radixkv.service.client import calls

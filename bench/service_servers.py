@@ -18,7 +18,7 @@ import numpy as np
 from radixkv import PrefixCache
 from radixkv.arrays import Int32Array
 from radixkv.rpc import serving
-from radixkv.rpc.limits import SERVER_OPTIONS
+from radixkv.rpc.channel_options import SERVER_OPTIONS
 from radixkv.rpc.method_table import MATCH_PREFIX
 from radixkv.rpc.process import keep_freed_memory
 from radixkv.service import CacheServer
@@ -58,12 +58,12 @@ def _change(cache: PrefixCache, changes: Any) -> None:
 
 
 def serve_raw(ready: Any, changes: Any, end: Any) -> None:
-    """Reads as many bytes as it is told, a whole batch, and answers four for each prompt."""
+    """Reads as many bytes as the length says, a whole batch, and answers four for each prompt."""
     _serve_raw(bytes(4 * BATCH), ready, end)
 
 
 def serve_raw_prompts(ready: Any, changes: Any, end: Any) -> None:
-    """Reads as many bytes as it is told, one prompt, and answers four."""
+    """Reads as many bytes as the length says, one prompt, and answers four."""
     _serve_raw(bytes(4), ready, end)
 
 

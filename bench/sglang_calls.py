@@ -4,7 +4,7 @@
 
 The caches take the same requests in turn, each with pools of its own. A request is: match, lock,
 slots of the prefix, evict for what is missing, checkpoint after prefill, checkpoint at its end,
-unlock. What is beside the cache (taking slots, writing rows, freeing the last of them) is not
+unlock. What is not the cache (taking slots, writing rows, freeing the last of them) is not
 timed. "radixkv" is the cache as it runs on this CPU; "radixkv tickets" as on a device, where slots
 are never read. A figure is the median over all requests, in microseconds.
 """
@@ -71,8 +71,8 @@ def new_cache(kind: str, num_slots: int) -> Any:
     from sglang.srt.mem_cache.unified_cache.component_type import ComponentType
     from sglang.srt.mem_cache.unified_radix_cache import UnifiedRadixCache
 
-    from radixkv.integrations.sglang import cache as ours
-    from radixkv.integrations.sglang.numbers import TicketTable, slot_numbers
+    from radixkv.integrations.sglang.cache import RadixKVCache
+    from radixkv.integrations.sglang.numbers import TicketTable
 
     params = CacheInitParams(
         disable=False,
@@ -83,8 +83,7 @@ def new_cache(kind: str, num_slots: int) -> Any:
         page_size=1,
     )
     if kind in OURS:
-        ours.slot_numbers = slot_numbers if kind == "radixkv" else TicketTable  # type: ignore[attr-defined]
-        return ours.RadixKVCache(params)
+        return RadixKVCache(params, None if kind == "radixkv" else TicketTable(num_slots, "cpu"))
     if kind == "sglang python":
         return RadixCache(params)
     params.tree_components = (ComponentType.FULL,)

@@ -12,7 +12,7 @@ TOKENIZER = "tokenizer_smollm2.json.xz"
 
 
 def find_traces() -> Path:
-    """Their folder: RADIXKV_TRACES, or shared/traces beside the project."""
+    """Their folder: RADIXKV_TRACES, or shared/traces next to the project."""
     return Path(os.environ.get("RADIXKV_TRACES") or ROOT.parent / "shared" / "traces")
 
 

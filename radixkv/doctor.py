@@ -10,7 +10,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
-State = Literal["ok", "missing", "broken"]
+ComponentState = Literal["ok", "missing", "broken"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,7 +18,7 @@ class Check:
     """What was found of one part; where it is not ok, `advice` says how to get it."""
 
     name: str
-    state: State
+    state: ComponentState
     detail: str
     advice: str = ""
 

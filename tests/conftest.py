@@ -10,6 +10,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from radixkv import PrefixCache, RadixTree, new_tree
+from tests.support.clock import Clock
 from tests.support.trees import CORES, Words
 
 # A shell starts what runs in the background without SIGINT, and all that is started from there; the
@@ -76,6 +77,11 @@ def fresh() -> Callable[[int], list[int]]:
 
 
 @pytest.fixture
+def clock() -> Clock:
+    return Clock()
+
+
+@pytest.fixture
 def rng() -> np.random.Generator:
     return np.random.default_rng(2026)
 
@@ -88,6 +94,16 @@ def traces() -> Path:
     folder = find_traces()
     if not folder.is_dir():
         pytest.skip(f"no traces in {folder}; RADIXKV_TRACES names another folder")
+    return folder
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """See `save_tiny_model`."""
+    from tests.support.tiny_model import save_tiny_model
+
+    folder = tmp_path_factory.mktemp("tiny")
+    save_tiny_model(folder)
     return folder
 
 

@@ -5,7 +5,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from functools import partial
+from functools import cache, partial
 from importlib import import_module
 from pathlib import Path
 from statistics import median
@@ -62,21 +62,31 @@ def medians(samples: Mapping[str, list[float]]) -> dict[str, float]:
 
 
 def clean_us(run: Callable[[], None], *, runs: int = 100) -> float:
-    """Median microseconds of `run` where the cache was cleared by reading.
+    """Median microseconds of `run` where the cache was cleared by reading."""
+    return round(median(clean_samples(run, runs=runs)), 1)
+
+
+def clean_samples(run: Callable[[], None], *, runs: int = 100) -> list[float]:
+    """Microseconds of `run` where the cache was cleared by reading.
 
     `do_bench` clears it by writing, and what it wrote still makes its way to memory while `run`
     begins: 6 to 8 us that no kernel which follows another in a model sees.
     """
-    other = torch.zeros(256 << 20, dtype=torch.uint8, device="cuda")
+    other = _other()
     timed = [[torch.cuda.Event(enable_timing=True) for _ in range(2)] for _ in range(runs)]  # type: ignore[no-untyped-call]
     for begin, end in timed:
-        other.view(torch.int32).sum()
+        other.sum()
         begin.record()
         run()
         end.record()
     torch.cuda.synchronize()
-    times: list[float] = [begin.elapsed_time(end) * 1e3 for begin, end in timed]
-    return round(median(times), 1)
+    return [round(begin.elapsed_time(end) * 1e3, 2) for begin, end in timed]
+
+
+@cache
+def _other() -> torch.Tensor:
+    """More than the second-level cache holds."""
+    return torch.zeros(64 << 20, dtype=torch.int32, device="cuda")
 
 
 def copy_bandwidth() -> float:
@@ -124,7 +134,7 @@ def save_figures(name: str, figures: dict[str, Any], path: Path | None = None) -
 
 
 def all_versions() -> dict[str, str]:
-    """Of the packages that every benchmark tells, and of the contenders."""
+    """Of the packages that every benchmark names, and of the contenders."""
     found = versions([*PACKAGES, *CONTENDERS])
     if not found.keys() & {*SGL_KERNEL}:
         # It may lie on the path without being a distribution; and figures are worth more than it.

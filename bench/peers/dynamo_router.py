@@ -68,7 +68,7 @@ class DynamoRouter:
             converted = time.perf_counter_ns()
             taken["from list"].append(found - began)
             taken["native"].append(found - hashed)
-            # The quickest way that it has from an array: a list of it first.
+            # The fastest way that it has from an array: a list of it first.
             taken["from array"].append(found - began + converted - found)
             assert max(scores.values()) >= (len(ids) - 100) // self.block - 1
         return {name: statistics.median(times) / 1e3 for name, times in taken.items()}

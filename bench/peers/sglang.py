@@ -43,7 +43,7 @@ class SGLang(Contender):
         return array("q", ids)
 
     def extend_key(self, key: Any, output: list[int], whole: list[int]) -> Any:
-        """As its scheduler keeps a request's ids: in one array, not made anew at the end."""
+        """As its scheduler keeps a request's ids: in one array, not made again at the end."""
         key.extend(output)
         return key
 

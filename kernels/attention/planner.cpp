@@ -27,6 +27,12 @@ int32_t common(const Row& one, const Row& other, int32_t low) {
     return low;
 }
 
+// Whether what `requests` save by reading a run once is worth `share` slots to each.
+bool pays(int64_t length, size_t requests, int32_t share) {
+    const int64_t n = static_cast<int64_t>(requests);
+    return length * (n - 1) >= share * n;
+}
+
 // Only the narrow kernels know of tokens that do not see all of a run.
 bool is_wide(const SharedRun& run, const Shape& shape) {
     return run.is_shared() && run.tokens * shape.group > shape.narrow_rows;
@@ -168,8 +174,17 @@ Survey Planner::survey(const Shape& shape) {
 
 const Planner::Runs& Planner::shared_runs(int32_t share) {
     auto found = runs_.find(share);
-    if (found == runs_.end()) found = runs_.emplace(share, find_runs(share)).first;
-    return found->second;
+    if (found != runs_.end()) return found->second;
+    // What a smaller share found is the same where all of it would pay for this one, too.
+    for (const auto& [smaller, runs] : runs_)
+        if (smaller < share && std::all_of(
+                                   runs.begin(), runs.end(),
+                                   [share](const SharedRun& run) {
+                                       return !run.is_shared() ||
+                                              pays(run.length(), run.requests.size(), share);
+                                   }))
+            return runs;
+    return runs_.emplace(share, find_runs(share)).first->second;
 }
 
 Planner::Runs Planner::find_runs(int32_t share) const {
@@ -215,9 +230,8 @@ void Planner::visit(const Group& group, std::vector<int32_t>& same, int32_t shar
     int32_t end = first.full_end();
     for (size_t i = 1; i < same.size(); i++)
         end = std::min(end, common(first, rows_[same[i]], group.at));
-    const int64_t n = static_cast<int64_t>(same.size());
     int32_t begin = group.begin;
-    if ((end - begin) * (n - 1) >= share * n) {
+    if (pays(end - begin, same.size(), share)) {
         runs.push_back({same[0], begin, end, same, num_tokens(same)});
         begin = end;
     }

@@ -67,6 +67,7 @@ void bind_tree(nb::module_& module) {
         .def("track_changes", &TreeBinding::track_changes)
         .def("take_changes", &TreeBinding::take_changes)
         .def("all_slots", &TreeBinding::all_slots)
+        .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
@@ -118,6 +119,7 @@ NB_MODULE(_core, module) {
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
+    bind_changes(module);
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);

@@ -34,6 +34,7 @@ void import_python() {
         .InsertResult = contract.attr("InsertResult"),
         .MatchResult = contract.attr("MatchResult"),
         .NodeInfo = contract.attr("NodeInfo"),
+        .NO_CHANGES = contract.attr("NO_CHANGES"),
         .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
         .Trimmed = contract.attr("Trimmed"),

@@ -14,7 +14,8 @@ namespace nb = nanobind;
 struct Imports {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
     nb::object SlotNotAllocatedError, StaleHandleError;
-    nb::object AdmitResult, InsertResult, MatchResult, NodeInfo, PublishResult, Stored, Trimmed;
+    nb::object AdmitResult, InsertResult, MatchResult, NodeInfo, NO_CHANGES, PublishResult, Stored;
+    nb::object Trimmed;
     std::array<nb::object, 5> stored_fields;  // their names
     std::array<nb::object, 2> trimmed_fields;
     nb::object Namespace, default_namespace;

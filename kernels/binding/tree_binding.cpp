@@ -53,20 +53,6 @@ auto with_key(nb::handle ids, const nb::object& codes, const Prepare& prepare, c
     return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
 }
 
-// An instance of a frozen dataclass with slots, without its constructor written in Python.
-template <size_t N>
-nb::object frozen(const nb::object& type, const std::array<nb::object, N>& names,
-                  const std::array<nb::object, N>& values) {
-    auto* of = reinterpret_cast<PyTypeObject*>(type.ptr());
-    nb::object instance = nb::steal(of->tp_alloc(of, 0));
-    if (!instance) throw nb::python_error();
-    for (size_t i = 0; i < N; ++i) {
-        if (PyObject_GenericSetAttr(instance.ptr(), names[i].ptr(), values[i].ptr()) < 0)
-            throw nb::python_error();
-    }
-    return instance;
-}
-
 // Slots are checked first, but an error in the ids is the one to report.
 Slots check_slots(nb::handle ids, nb::handle slots) {
     try {
@@ -393,22 +379,11 @@ nb::object TreeBinding::reset() {
     return slots;
 }
 
-nb::list TreeBinding::take_changes() {
+nb::object TreeBinding::take_changes() {
+    if (changes_.empty()) return python().NO_CHANGES;
     std::vector<Change> taken;
     taken.swap(changes_);
-    nb::list changes;
-    for (Change& change : taken) {
-        if (change.codes) {
-            changes.append(frozen<5>(
-                python().Stored, python().stored_fields,
-                {nb::cast(change.run), nb::cast(change.parent_run), nb::cast(change.parent_offset),
-                 std::move(change.codes), std::move(change.space)}));
-        } else {
-            changes.append(frozen<2>(python().Trimmed, python().trimmed_fields,
-                                     {nb::cast(change.run), nb::cast(change.keep)}));
-        }
-    }
-    return changes;
+    return nb::cast(Changes(std::move(taken)));
 }
 
 // ---- a request's admission and publication ----

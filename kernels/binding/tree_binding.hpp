@@ -5,6 +5,7 @@
 #include <atomic>
 #include <memory>
 
+#include "changes.hpp"
 #include "handle.hpp"
 #include "input.hpp"
 #include "ledger_binding.hpp"
@@ -52,8 +53,9 @@ class TreeBinding {
     uint64_t num_nodes() const { return tree_.num_nodes(); }
 
     void track_changes() { tracks_ = true; }
-    nb::list take_changes();
+    nb::object take_changes();
     nb::object all_slots() const;
+    nb::tuple sizes_of(nb::handle space);
     nb::list check_integrity() const;
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----
@@ -68,15 +70,6 @@ class TreeBinding {
     void restore_history(nb::bytes history, const std::vector<NodeId>& nodes);
 
   private:
-    struct Change {
-        uint64_t run;
-        uint32_t keep;  // of a Trimmed
-        uint64_t parent_run;
-        uint32_t parent_offset;
-        nb::object codes;  // of a Stored; nothing: a Trimmed
-        nb::object space;
-    };
-
     // The beginning of a key that a locked handle stands for: it is not looked at again.
     struct Known {
         NodeId node = NONE;

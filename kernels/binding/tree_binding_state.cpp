@@ -26,6 +26,19 @@ nb::object TreeBinding::all_slots() const {
     return slots;
 }
 
+nb::tuple TreeBinding::sizes_of(nb::handle space) {
+    Spaces::check(space);
+    std::vector<NodeId> nodes;
+    NodeId root = spaces_.find(space);
+    if (root != NONE) tree_.walk(root, nodes);
+    uint64_t evictable = 0, locked = 0;
+    for (NodeId id : nodes) {
+        const Node& node = tree_.node(id);
+        (node.lock_ref ? locked : evictable) += node.length;
+    }
+    return nb::make_tuple(evictable, locked, nodes.size());
+}
+
 std::vector<NodeInEpoch> TreeBinding::walk() const {
     std::vector<NodeId> ids;
     for (NodeId root : spaces_.roots()) tree_.walk(root, ids);

@@ -45,10 +45,13 @@ class DeviceStep:
         self.requests, self.tokens = len(batch.kv_indices) + padding, batch.num_tokens + padding
         self._table.load(batch, padding)
         # Padding is a token in slot 0 that sees itself.
-        seq_lens = np.pad(batch.context_lens, (0, padding), constant_values=1)
-        query_lens = np.array([*batch.query_lens] + [1] * padding, np.int32)
-        out_cache_loc = np.concatenate([batch.out_cache_loc, np.zeros(padding, np.int32)])
-        cu_seqlens_q = np.concatenate([[0], np.cumsum(query_lens)]).astype(np.int32)
+        seq_lens, query_lens = np.ones((2, self.requests), np.int32)
+        seq_lens[: len(batch.kv_indices)] = batch.context_lens
+        query_lens[: len(batch.kv_indices)] = batch.query_lens
+        out_cache_loc = np.zeros(self.tokens, np.int32)
+        out_cache_loc[: batch.num_tokens] = batch.out_cache_loc
+        cu_seqlens_q = np.zeros(self.requests + 1, np.int32)
+        np.cumsum(query_lens, out=cu_seqlens_q[1:])
         self._arrays.put(seq_lens=seq_lens, cu_seqlens_q=cu_seqlens_q, out_cache_loc=out_cache_loc)
         self.host_seq_lens, self.host_query_lens = seq_lens, query_lens
         self.max_query, self.max_context = int(query_lens.max()), int(seq_lens.max())

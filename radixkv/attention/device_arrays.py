@@ -24,12 +24,12 @@ class DeviceArrays:
         """Replace the arrays of these names, flattened. Always the same names."""
         if any(array.size > _size(self._places.get(name)) for name, array in arrays.items()):
             self._make_room(arrays)
-        staging = torch.zeros(len(self._buffer), dtype=torch.int32, pin_memory=self._buffer.is_cuda)
-        host = staging.numpy()
+        sent = staging(len(self._buffer), self._device)
+        host = sent.numpy()
         for name, array in arrays.items():
             start = self._places[name].start
             host[start : start + array.size] = array.reshape(-1)
-        self._buffer.copy_(staging, non_blocking=True)
+        self._buffer.copy_(sent, non_blocking=True)
 
     def __getitem__(self, name: str) -> Tensor:
         """The place of an array, which may be longer than the array."""
@@ -45,6 +45,11 @@ class DeviceArrays:
             start += size
         self._buffer = torch.zeros(start, dtype=torch.int32, device=self._device)
         self.generation += 1
+
+
+def staging(size: int, device: torch.device) -> Tensor:
+    """(size,) int32 on the host, from which a copy to `device` need not be waited for."""
+    return torch.empty(size, dtype=torch.int32, pin_memory=device.type == "cuda")
 
 
 def _size(place: slice | None) -> int:

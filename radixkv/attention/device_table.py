@@ -1,16 +1,17 @@
 """The rows of a batch on a device, kept up from step to step."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor
 
 from radixkv.arrays import Int32Array
 from radixkv.attention.base import AttentionBatch
+from radixkv.attention.device_arrays import staging
 from radixkv.errors import InvalidSlotsError
-from radixkv.kernels.gpu.store import write_rows
+from radixkv.kernels.gpu.store import move_rows, write_rows
 from radixkv.memory.kv_pool import MHATokenToKVPool
 from radixkv.pages import ceil_div
 
@@ -39,74 +40,87 @@ class DeviceTable:
         self._forget()
 
     def load(self, batch: AttentionBatch, padding: int = 0) -> None:
-        """Send what is new in the batch's rows, in one copy and one launch.
+        """Send what is new in the batch's rows, in one copy.
 
         padding: rows after them, of page 0. Raises InvalidSlotsError.
         """
         # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
         self.reserve(len(batch.kv_indices) + padding, int(batch.context_lens.max()))
-        known = self._settle(batch.versions, batch.context_lens)
+        known, moves = self._settle(batch.versions, batch.context_lens)
         # Until it is done, nothing on the device may be relied on.
         self._forget()
-        self._send(batch, known, padding)
+        self._send(batch, known, moves, padding)
         if batch.versions:
             self._versions, self._lengths = batch.versions, batch.context_lens
 
     def _forget(self) -> None:
-        self._versions, self._lengths = [], np.zeros(0, np.int32)
+        self._versions = []
+        self._lengths = np.zeros(0, np.int32)
 
-    def _settle(self, versions: list[Hashable], lengths: Int32Array) -> Int32Array:
-        """How many leading slots of each row the device has, where the batch has the row."""
-        are_same = versions and versions == self._versions and None not in versions
-        if are_same and (self._lengths <= lengths).all():
-            return self._lengths
-        places = {version: at for at, version in enumerate(self._versions) if version is not None}
-        known, moves = np.zeros_like(lengths), []
-        for at, version in enumerate(versions):
-            place = places.get(version, -1)
-            if place >= 0 and self._lengths[place] <= lengths[at]:
-                known[at] = self._lengths[place]
-                if place != at:
-                    moves.append((place, at))
-        if moves:
-            self._move(np.array(moves), known)
-        return known
+    def _settle(
+        self, versions: list[Hashable], lengths: Int32Array
+    ) -> tuple[Int32Array, NDArray[np.int64]]:
+        """How many leading slots of each row the device has, and the rows of which it has any that
+        move: (n, 2), each (from, to)."""
+        if versions and versions == self._versions and None not in versions:
+            known = np.where(self._lengths <= lengths, self._lengths, 0).astype(np.int32)
+            return known, np.zeros((0, 2), np.int64)
+        places = {version: at for at, version in enumerate(self._versions)}
+        places.pop(None, None)
+        found = np.array([places.get(version, -1) for version in versions], np.int64)
+        if not len(found) or not len(self._lengths):
+            return np.zeros_like(lengths), np.zeros((0, 2), np.int64)
+        known = np.where(found >= 0, self._lengths[found], 0)
+        known[known > lengths] = 0
+        moved = ((known > 0) & (found != np.arange(len(found)))).nonzero()[0]
+        return known.astype(np.int32), np.stack([found[moved], moved], 1)
 
-    def _move(self, moves: NDArray[np.int64], known: Int32Array) -> None:
-        """Copy rows, each (from, to), as wide as the longest known one; cheaper than sending."""
-        here = self._sent(moves.T)
-        pages = ceil_div(int(known[moves[:, 1]].max()), self._pool.page_size)
-        self.pages[here[1], :pages] = self.pages[here[0], :pages]
-
-    def _send(self, batch: AttentionBatch, known: Int32Array, padding: int) -> None:
-        size = self._pool.page_size
+    def _send(
+        self, batch: AttentionBatch, known: Int32Array, moves: NDArray[np.int64], padding: int
+    ) -> None:
+        """In one copy: moves, pieces of rows (see `write_rows`), and the pages of the pieces."""
+        size, rows = self._pool.page_size, len(batch.kv_indices)
         # A page that a slot was added to is there already.
-        have, want = (ceil_div(n, size) for n in (known, batch.context_lens))
+        have, counts = np.zeros(rows + padding, np.int32), np.ones(rows + padding, np.int32)
+        have[:rows] = ceil_div(known, size)
+        counts[:rows] = ceil_div(batch.context_lens, size) - have[:rows]
+        new = counts.nonzero()[0]
+        pieces = np.empty((len(new), 4), np.int32)
+        pieces[:, 0], pieces[:, 1], pieces[:, 2] = new, have[new], counts[new]
+        pieces[:, 3] = np.cumsum(counts[new]) - counts[new]
+        at, total = moves.size + pieces.size, int(counts.sum())
+        sent = staging(at + total, self._pool.device)
+        host = sent.numpy()
+        host[: moves.size], host[moves.size : at] = moves.reshape(-1), pieces.reshape(-1)
+        first = have[:rows].tolist()
         entries = [
-            row[first * size :: size]
-            for row, first in zip(batch.kv_indices, have.tolist(), strict=True)
+            row[begin * size :: size] for row, begin in zip(batch.kv_indices, first, strict=True)
         ]
-        slots = np.concatenate(entries)
-        self._check(slots)
-        have, counts = np.pad(have, (0, padding)), np.pad(want - have, (0, padding))
-        counts[len(batch.kv_indices) :] = 1
-        slots = np.pad(slots, (0, padding))
-        sources = np.cumsum(counts) - counts
-        pieces = np.stack([np.arange(len(counts)), have, counts, sources], 1)
-        n = int((counts > 0).sum())
-        if n:
-            sent = np.concatenate([pieces[counts > 0].reshape(-1), slots // size])
-            here = self._sent(sent.astype(np.int32))
-            write_rows(self.pages, here[: 4 * n].view(n, 4), here[4 * n :], int(counts.max()))
+        self._fill(host[at : at + total - padding], entries)
+        host[at + total - padding :] = 0
+        here = sent.to(self._pool.device, non_blocking=True)
+        if len(moves):
+            # Cheaper than to send them again.
+            width = ceil_div(int(known[moves[:, 1]].max()), size)
+            move_rows(self.pages, here[: moves.size].view(-1, 2), width)
+        if len(new):
+            write_rows(self.pages, here[moves.size : at].view(-1, 4), here[at:], int(counts.max()))
 
-    def _sent(self, array: NDArray[np.generic]) -> Tensor:
-        staging = torch.from_numpy(np.ascontiguousarray(array))
-        if not self.pages.is_cuda:
-            return staging
-        return staging.pin_memory().to(self._pool.device, non_blocking=True)
+    def _fill(self, pages: Int32Array, entries: Sequence[NDArray[Any]]) -> None:
+        """The pages of the slots `entries`, each the first of its page."""
+        if all(entry.dtype == np.int32 and entry.ndim == 1 for entry in entries):
+            # The one time that they are copied.
+            np.concatenate(entries, out=pages)
+            self._check(pages)
+        else:
+            slots = np.concatenate(entries)
+            self._check(slots)
+            pages[:] = slots
+        if self._pool.page_size > 1:
+            pages //= self._pool.page_size
 
-    def _check(self, slots: Int32Array) -> None:
+    def _check(self, slots: NDArray[Any]) -> None:
         if slots.ndim != 1 or slots.dtype not in (np.int32, np.int64):
             raise InvalidSlotsError(
                 "kv_indices must be int32 arrays of one dimension; "

@@ -4,7 +4,7 @@ import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 
-# Slots of one borrower that are listed although they are its own no longer, beside as many as are.
+# Slots of one borrower that are listed although they are its own no longer, besides as many as are.
 _STALE_ALLOWED = 1024
 
 
@@ -38,7 +38,7 @@ class Borrowers:
         return borrower
 
     def lend(self, borrower: int, slots: Int32Array) -> None:
-        """`slots`, which are on loan to none, are on loan to `borrower`."""
+        """`slots`, which are not on loan, are on loan to `borrower`."""
         self.of[slots] = borrower
         self.num_loaned += len(slots)
         if borrower not in self._lent:

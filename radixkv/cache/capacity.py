@@ -7,7 +7,7 @@ by its hash, so that a prefix is watched each time that it comes, or never (as S
 blocks, Waldspurger 2015). The share is set by the capacity, and with it the memory.
 
     estimator = CapacityEstimator(cache.max_cached_tokens or num_slots)
-    estimator.observe(token_ids)             # every request that is admitted
+    estimator.observe(tokens)                # int32, of every request that is admitted
     estimator.hit_rate(2) - estimator.hit_rate(1)
 
 It assumes LRU and one request after another. Another policy, or many tokens under locks, give other
@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from radixkv.arguments import at_least
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError
-from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
+from radixkv.tree import DEFAULT, Namespace
 from radixkv.tree.content import Content
 from radixkv.tree.prefix_hash import hash_space
 
@@ -63,10 +63,12 @@ class CapacityEstimator:
         self._hits = np.zeros(MOST_FACTOR * _STEPS + 1)  # by how deep they lay in the stack
 
     def observe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self, tokens: Int32Array, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> None:
-        """A request came with this prompt. Cost: O(tokens), some tens of microseconds."""
-        tokens = as_token_ids(token_ids)
+        """A request came with this prompt. Cost: O(n), some tens of microseconds.
+
+        tokens: (n,) int32, n >= 0, ids >= 0. content: spans inside it. Both checked by the caller.
+        """
         if not len(tokens):
             return
         self._requests += 1
@@ -145,7 +147,7 @@ class _Powers:
         self._down = _powers(pow(self._base, -1, 2**64), blocks + 1)[1:]
 
     def prefixes(self, codes: Int32Array, seed: int) -> _U64:
-        """The hash of each prefix of a multiple of EVERY tokens, none other than by a seed."""
+        """The hash of each prefix of a multiple of EVERY tokens; `seed` sets namespaces apart."""
         blocks = len(codes) // EVERY
         if blocks > len(self._up):
             self._grow(2 * blocks)

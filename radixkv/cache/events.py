@@ -6,18 +6,15 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
 
-import numpy as np
-
-from radixkv.arrays import Int32Array
 from radixkv.errors import EpochMismatchError, HistoryLostError, RevisionInFutureError
-from radixkv.tree import DEFAULT, Namespace, NodeInfo, Stored, Trimmed
+from radixkv.tree import NO_CHANGES, Changes, Stored, Trimmed
 
-EVENT_BYTES = 256  # what an event costs beside its tokens, roughly
+EVENT_BYTES = 256  # what an event costs besides its tokens, roughly
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,6 +23,16 @@ class Cleared:
 
 
 Logged: TypeAlias = Stored | Trimmed | Cleared
+
+
+class _Clearing(tuple[Cleared]):
+    """As `Changes`."""
+
+    __slots__ = ()
+    num_bytes = 0
+
+
+_CLEARED = _Clearing((Cleared(),))
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +70,7 @@ class EventLog:
         # Re-entrant: a finalizer or a signal handler that calls the cache may run at any line here.
         self._lock = threading.RLock()
         # By revision, without gaps: compact_revision + 1 to revision.
-        self._kept: dict[int, tuple[Logged, ...]] = {}
+        self._kept: dict[int, Changes | _Clearing] = {}
         self._bytes = 0
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
@@ -71,13 +78,21 @@ class EventLog:
         self.compact_revision = 0
         self.is_complete = True
 
-    def append(self, changes: Iterable[Stored | Trimmed]) -> None:
+    def append(self, changes: Changes) -> None:
         """Add the changes of one call as one revision; nothing if there are none."""
-        kept = tuple(changes)
-        if not kept:
+        if not changes:
             return
-        with self._lock:
-            self._add(kept)
+        # Each request pays for this: acquire() is half a `with`, no helper is called.
+        lock = self._lock
+        lock.acquire()
+        try:
+            self.revision = revision = self.revision + 1
+            self._kept[revision] = changes
+            self._bytes += EVENT_BYTES * len(changes) + changes.num_bytes
+            if self._bytes > self._max_bytes:
+                self._keep_bound()
+        finally:
+            lock.release()
         for listener in self._listeners:
             listener()
 
@@ -89,7 +104,10 @@ class EventLog:
             self._bytes = 0
             self.compact_revision = self.revision
             self.is_complete = True
-            self._add((Cleared(),))
+            self.revision = revision = self.revision + 1
+            self._kept[revision] = _CLEARED
+            self._bytes += _size(_CLEARED)
+            self._keep_bound()
         for listener in self._listeners:
             listener()
 
@@ -119,7 +137,7 @@ class EventLog:
             while revision < self.revision and size < max_bytes:
                 revision += 1
                 events += self._events_of(revision)
-                size += _size(self._kept.get(revision, ()))
+                size += _size(self._kept.get(revision, NO_CHANGES))
             return Update(self.epoch, revision, tuple(events))
 
     def position(self) -> tuple[int, int]:
@@ -136,6 +154,14 @@ class EventLog:
                 epoch=self.epoch,
                 expected_epoch=epoch,
             )
+
+    def hold(self) -> None:
+        """Let no other thread in until `release`; for a fork."""
+        self._lock.acquire()
+
+    def release(self) -> None:
+        """Undo `hold`."""
+        self._lock.release()
 
     def listen(self, listener: Callable[[], None]) -> None:
         """Call `listener` after each change, on the thread that made it, until `unlisten`."""
@@ -166,89 +192,17 @@ class EventLog:
             revision=self.revision,
         )
 
-    def _add(self, changes: tuple[Logged, ...]) -> None:
-        self.revision = revision = self.revision + 1
-        self._kept[revision] = changes
-        self._bytes += _size(changes)
+    def _keep_bound(self) -> None:
         while self._bytes > self._max_bytes:
-            self._drop_oldest_revision()
-
-    def _drop_oldest_revision(self) -> None:
-        self.compact_revision += 1
-        self.is_complete = False
-        self._bytes -= _size(self._kept.pop(self.compact_revision, ()))
+            self.compact_revision += 1
+            self.is_complete = False
+            # One that a signal handler interrupted is not there yet.
+            self._bytes -= _size(self._kept.pop(self.compact_revision, NO_CHANGES))
 
 
-def _size(changes: tuple[Logged, ...]) -> int:
-    size = EVENT_BYTES * len(changes)
-    for change in changes:
-        if type(change) is Stored:
-            size += change.codes.nbytes
-            if change.namespace is not DEFAULT:
-                size += change.namespace.num_bytes
-    return size
+def _size(changes: Changes | _Clearing) -> int:
+    return EVENT_BYTES * len(changes) + changes.num_bytes
 
 
 def _new_epoch() -> int:
     return secrets.randbits(63) | 1  # never 0, which means "any" on the wire
-
-
-@dataclass(slots=True)
-class StoredRun:
-    """Tokens that one insert added below what was there, less what was trimmed since."""
-
-    parent_run: int
-    parent_offset: int
-    codes: Int32Array
-    namespace: Namespace
-
-
-Runs: TypeAlias = dict[int, StoredRun]
-
-
-def replay(events: Iterable[Event], runs: Runs | None = None) -> Runs:
-    """The runs that are resident after `events`, from `runs` (changed in place) or from empty."""
-    runs = {} if runs is None else runs
-    for event in events:
-        match event.change:
-            case Stored(run, parent_run, parent_offset, codes, namespace):
-                runs[run] = StoredRun(parent_run, parent_offset, codes, namespace)
-            case Trimmed(run, 0):
-                runs.pop(run, None)
-            case Trimmed(run, keep) if run in runs:
-                runs[run].codes = runs[run].codes[:keep]
-            case Cleared():
-                runs.clear()
-    return runs
-
-
-def follow(update: Update, runs: Runs) -> None:
-    """Bring `runs`, what a follower knows, to the update's revision; they are changed in place.
-
-    What continues a run is in the namespace of that run, whatever it says: the wire leaves it out.
-    """
-    if update.is_start:
-        runs.clear()
-    for event in update.events:
-        replay((event,), runs)
-        if isinstance(event.change, Stored) and event.change.parent_run in runs:
-            parent = runs[event.change.parent_run]
-            runs[event.change.run].namespace = parent.namespace
-
-
-def runs_of(nodes: Iterable[NodeInfo]) -> Runs:
-    """The resident runs as the tree's nodes show them, parents before children."""
-    runs: Runs = {}
-    parts: dict[int, list[Int32Array]] = {}
-    by_id: dict[int, NodeInfo] = {}
-    for node in nodes:
-        by_id[node.id] = node
-        parts.setdefault(node.run, []).append(node.codes)
-        if node.run_offset == 0:
-            parent = by_id.get(node.parent_id)
-            above = (parent.run, parent.run_offset + len(parent.codes)) if parent else (0, 0)
-            runs[node.run] = StoredRun(*above, node.codes, node.namespace)
-    for number, run in runs.items():
-        if len(parts[number]) > 1:
-            run.codes = np.concatenate(parts[number])
-    return runs

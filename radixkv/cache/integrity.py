@@ -8,10 +8,11 @@ from itertools import accumulate
 import numpy as np
 
 from radixkv.arrays import Int32Array
-from radixkv.cache.events import EventLog, Runs, StoredRun, replay, runs_of
+from radixkv.cache.events import EventLog
 from radixkv.cache.ledger import SlotLedger
 from radixkv.cache.pin import Pin
 from radixkv.cache.request import Request
+from radixkv.cache.runs import Runs, StoredRun, replay, runs_of
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 
@@ -75,7 +76,7 @@ def _partition(cache: CacheView, nodes: list[NodeInfo]) -> Iterator[str]:
     pool = cache.ledger.allocator
     everything = set(range(pool.page_size, pool.num_slots + pool.page_size))
     for word, slots in (
-        ("held by none", everything - owned.keys()),
+        ("lost: neither free nor held", everything - owned.keys()),
         ("not in the pool", owned.keys() - everything),
     ):
         if slots:
@@ -89,9 +90,9 @@ def _holders(cache: CacheView) -> Iterator[str]:
     for pin in cache.pins:
         held.update(pin.slots[pin.shared :].tolist())
     held.update(np.flatnonzero(cache.borrower_of).tolist())
-    said = cache.ledger.sharers
-    several = held.keys() | np.flatnonzero(said).tolist()
-    wrong = sorted(slot for slot in several if max(held[slot] - 1, 0) != said[slot])
+    sharers = cache.ledger.sharers
+    several = held.keys() | np.flatnonzero(sharers).tolist()
+    wrong = sorted(slot for slot in several if max(held[slot] - 1, 0) != sharers[slot])
     if wrong:
         yield f"I1 partition: rows and holder counts differ at slots {wrong[:SHOWN]}"
     rows = [request.row for request in cache.live]
@@ -122,10 +123,9 @@ def _locks(paths: list[list[NodeInfo]], nodes: list[NodeInfo]) -> Iterator[str]:
     held = Counter(node.id for path in paths for node in path)
     for node in nodes:
         if node.lock_ref != held[node.id]:
-            said, there = node.lock_ref, held[node.id]
             yield (
-                f"I3 locks: node {node.id} has lock_ref {said}, "
-                f"{there} live requests and pins hold it"
+                f"I3 locks: node {node.id} has lock_ref {node.lock_ref}, "
+                f"{held[node.id]} live requests and pins hold it"
             )
 
 
@@ -134,7 +134,7 @@ def _shared(request: Request | Pin, path: list[NodeInfo]) -> Iterator[str]:
     at = sum(len(node.slots) for node in path)
     if at != request.shared:
         slot = request.table[at]
-        yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has other there"
+        yield f"I4 liveness: {request!r} names slot {slot} at {at}, the tree has another there"
 
 
 def _private(cache: CacheView) -> Iterator[str]:
@@ -181,10 +181,10 @@ def _replay(cache: CacheView, nodes: Iterable[NodeInfo]) -> Iterator[str]:
                 f"I5 replay: runs {sorted(missing)[:SHOWN]} are missing, "
                 f"{sorted(extra)[:SHOWN]} are too many"
             )
-    else:  # older runs are unknown to the log: only what it speaks of can be compared
+    else:  # the log knows nothing of older runs: only what it names can be compared
         stored = {event.change.run for event in kept if isinstance(event.change, Stored)}
-        speaks = [e for e in kept if not isinstance(e.change, Trimmed) or e.change.run in stored]
-        replayed = replay(speaks)
+        named = [e for e in kept if not isinstance(e.change, Trimmed) or e.change.run in stored]
+        replayed = replay(named)
         gone = replayed.keys() - resident.keys()
         if gone:
             yield f"I5 replay: runs {sorted(gone)[:SHOWN]} are in the log but not resident"

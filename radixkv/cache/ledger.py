@@ -61,15 +61,24 @@ class SlotLedger:
         raise NotImplementedError
 
     def take(self, n: int) -> Int32Array | None:
-        """`n` free slots for one request, or None and nothing taken."""
+        """`n` free slots, (n,) int32, in whole pages, for one request.
+
+        None: no room now, nothing taken. Cost: O(n), and that of slots whose fences are done now.
+        """
         raise NotImplementedError
 
     def give_back(self, slots: Int32Array, fence: Fence | None) -> None:
-        """A request holds them no more; they are freed with the last that did."""
+        """A request no longer holds `slots`, (n,) int32, each once; the last holder frees them.
+
+        Freed behind `fence`, or the latest one; see `free`. Cost: O(n).
+        """
         raise NotImplementedError
 
     def free(self, slots: Int32Array, fence: Fence | None = None) -> None:
-        """Free them behind `fence`, or the latest one: what read them before may still run."""
+        """Free `slots`, (n,) int32, each once, behind `fence`, or else behind the latest one.
+
+        What read them before may still run. Raises what `fence.query` raises. Cost: O(n).
+        """
         raise NotImplementedError
 
     # ---- the same on every core ----

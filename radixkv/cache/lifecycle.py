@@ -7,18 +7,18 @@
 `PrefixCache` checks the arguments, and whose turn it is, before any of this.
 """
 
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, Protocol
 
 import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
-from radixkv.cache.request import Request, RequestNumbers, State
+from radixkv.cache.request import Request, RequestState
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
 from radixkv.pages import round_down, round_up
-from radixkv.tree import ContentSpan, Handle, Namespace
+from radixkv.tree import ContentSpan, Namespace
 from radixkv.tree.content import cut_content
 
 
@@ -45,10 +45,6 @@ class Forked(NamedTuple):
     requests: list[Request]
     source: Int32Array
     target: Int32Array
-
-
-# What `Request.begin` takes.
-_Started: TypeAlias = tuple[int, Int32Array, int, Int32Array, int, int, int, Handle, int]
 
 
 class Lifecycle:
@@ -89,15 +85,12 @@ class Lifecycle:
 
         None: no room now.
         """
-        started = self._start(tokens, length, namespace, content, max_cached)
-        if started is None:
+        request = Request(self._next_id, self._rows, namespace, content, store, priority)
+        self._next_id += 1
+        if not self._start(request, tokens, length, max_cached):
             return None
-        cached, totals, id = started[5], self._totals, self._next_id
-        numbers = RequestNumbers(length, cached)
-        request = Request(id, self._rows, namespace, content, store, priority, numbers)
-        request.begin(*started)
-        self.live[id] = request
-        self._next_id = id + 1
+        cached, totals = request.cached_len, self._totals
+        request.prompt_tokens, request.cached_tokens = length, cached
         totals.prompt_tokens += length
         totals.cached_tokens += cached
         totals.lookup_tokens += length
@@ -108,35 +101,25 @@ class Lifecycle:
         self, request: Request, tokens: Int32Array, length: int, max_cached: int
     ) -> Request | None:
         """The same request again with these tokens; None: no room now."""
-        started = self._start(tokens, length, request.namespace, request.content, max_cached)
-        if started is None:
+        if not self._start(request, tokens, length, max_cached):
             return None
-        request.begin(*started)
-        self.live[request.id] = request
-        request.numbers.resumed_tokens += request.cached_len
+        request.resumed_tokens += request.cached_len
         self._totals.resumed_tokens += request.cached_len
         return request
 
-    def _start(
-        self,
-        tokens: Int32Array,
-        length: int,
-        namespace: Namespace,
-        content: tuple[ContentSpan, ...],
-        max_cached: int,
-    ) -> _Started | None:
-        """A row with slots for all tokens; None: no room now, nothing stays taken."""
+    def _start(self, request: Request, tokens: Int32Array, length: int, max_cached: int) -> bool:
+        """Give it a row with slots for all tokens; False: no room now, nothing stays taken."""
         row = self._rows.allocate()
         if row is None:
-            return None
+            return False
         table, found = self._rows.rows[row], None
         try:
             found = self._tree.admit(
                 tokens[:length],
                 self._ledger,
                 table,
-                namespace,
-                content=content,
+                request.namespace,
+                content=request.content,
                 max_cached=max_cached,
             )
         finally:  # a fence may raise too
@@ -146,9 +129,13 @@ class Lifecycle:
         if evicted:
             self._totals.evicted_tokens += evicted
         if handle is None:
-            return None
+            return False
         capacity = length + -length % self._page_size
-        return row, table, capacity, tokens, length, cached, cached, handle, self._generation
+        request.begin(
+            row, table, capacity, tokens, length, cached, cached, handle, self._generation
+        )
+        self.live[request.id] = request
+        return True
 
     def reserve(self, request: Request, n: int) -> Int32Array | None:
         """Slots, (n,) int32, for the next `n` tokens; None: no room now."""
@@ -169,12 +156,12 @@ class Lifecycle:
 
     def publish(self, request: Request, up_to: int, fence: Fence | None, *, chunked: bool) -> None:
         """[0, shared) was the tree's; afterwards [0, up_to) is, in whole pages."""
-        length = round_down(up_to, self._page_size)
+        length = up_to - up_to % self._page_size
         is_current = request.store and request.generation == self._generation
         if not is_current or not length or (chunked and length <= request.shared):
             return
         published = self._tree.publish(
-            request.first(length),
+            request.tokens[:length],
             self._ledger,
             request.table,
             request.namespace,
@@ -186,10 +173,10 @@ class Lifecycle:
         )
         request.handle, request.shared = published.handle, length
         if new := length - published.prefix_length:
-            request.numbers.published_tokens += new
+            request.published_tokens += new
             self._totals.published_tokens += new
 
-    def end(self, request: Request, state: State, fence: Fence | None) -> None:
+    def end(self, request: Request, state: RequestState, fence: Fence | None) -> None:
         """Give everything back."""
         if request.capacity > request.shared or fence is not None:
             self._ledger.give_back(request.table[request.shared : request.capacity], fence)
@@ -231,7 +218,6 @@ class Lifecycle:
             request.content,
             request.store,
             request.priority,
-            RequestNumbers(),
         )
         self._next_id += 1
         row = self._rows.allocate()
@@ -282,7 +268,7 @@ class Lifecycle:
 
     def _shorten_lock(self, request: Request, shared: int) -> None:
         match = self._tree.match_prefix(
-            request.first(shared),
+            request.tokens[:shared],
             request.namespace,
             content=cut_content(request.content, shared),
         )
@@ -306,7 +292,10 @@ class Lifecycle:
     # ---- all requests ----
 
     def private_slots(self) -> Int32Array:
-        """The slots that live requests hold outside the tree, retired ones apart; each once."""
+        """Slots that live requests hold outside the tree, (n,) int32, ascending, each once.
+
+        Without retired ones. Cost: O(n log n).
+        """
         own = [request.table[request.shared : request.capacity] for request in self.live.values()]
         slots = np.unique(np.concatenate([EMPTY, *own]))
         private: Int32Array = slots[~self._ledger.is_retired[slots]]

@@ -10,6 +10,7 @@ free ──allocate──> on loan ──store──> the tree
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
@@ -18,7 +19,7 @@ from radixkv.arguments import at_least
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.borrowers import Borrowers
 from radixkv.cache.lookups import Lookups
-from radixkv.cache.pin import Insert, Inserted, Pin, content_of
+from radixkv.cache.pin import Pin
 from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions, transaction
 from radixkv.cache.weights import Weights
@@ -31,7 +32,7 @@ from radixkv.errors import (
 )
 from radixkv.memory.allocator import check_distinct
 from radixkv.pages import round_down, round_up
-from radixkv.tree import DEFAULT, Namespace, TokenIds
+from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.reader import Reader
 
@@ -41,6 +42,34 @@ class Aside(NamedTuple):
 
     slots: Int32Array
     pins: list[Pin]
+
+
+@dataclass(frozen=True, slots=True)
+class Insert:
+    """Tokens whose K/V is in `slots`, below `pin` or, without one, from the first token on.
+
+    content: spans of these tokens; one that begins with the first of them continues a span of equal
+    id that ends with the pin. keep: whether a pin on all of it remains.
+    """
+
+    token_ids: Int32Array
+    slots: Int32Array
+    content: tuple[ContentSpan, ...] = ()
+    pin: Pin | None = None
+    keep: bool = False
+
+
+class Inserted(NamedTuple):
+    """existing_length: tokens that were cached before. cached_length: that are now.
+
+    replacements: the tree's slots for the tokens from the pin's end to existing_length; the
+    borrower's own for these stay on loan. pin: on all that is cached, if it was to be kept.
+    """
+
+    existing_length: int
+    cached_length: int
+    replacements: Int32Array
+    pin: Pin | None
 
 
 @final
@@ -72,7 +101,8 @@ class Loans:
     ) -> Pin:
         """A pin on the longest cached prefix, found and counted as `match_prefix` does.
 
-        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present.
+        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present,
+        InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
         tokens = self._reader.token_ids(token_ids)
         present = self._weights.to_store(namespace)
@@ -100,7 +130,8 @@ class Loans:
     @property
     def num_pins(self) -> int:
         """Pins on what is cached, those that a reset made void apart."""
-        return sum(pin.handle is not None for pin in self.pins)
+        with self.transactions.lock:
+            return sum(pin.handle is not None for pin in self.pins)
 
     # ---- slots ----
 
@@ -111,9 +142,10 @@ class Loans:
 
     @transaction
     def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
-        """`n` slots, rounded up to whole pages, and how many tokens were evicted for them.
+        """Slots, (m,) int32, and how many tokens were evicted for them.
 
-        None: no room now, nothing taken.
+        m: `n` rounded up to whole pages. None: no room now, nothing taken. Cost: as
+        `RadixTree.evict`. Raises InvalidArgumentError for a negative number.
         """
         totals = self._slots.totals
         before = totals.evicted_tokens
@@ -125,7 +157,7 @@ class Loans:
 
     @transaction
     def give_back(self, borrower: int, slots: TokenIds) -> None:
-        """Free slots that are on loan to `borrower`, in whole pages.
+        """Free slots, (n,) int32, that are on loan to `borrower`, in whole pages, in any order.
 
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
@@ -140,17 +172,20 @@ class Loans:
 
     def slots_of(self, borrower: int) -> Int32Array:
         """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
-        return self._borrowers.slots_of(borrower)
+        with self.transactions.lock:
+            return self._borrowers.slots_of(borrower)
 
     @property
     def aside_size(self) -> int:
         """Slots set aside."""
-        return self._borrowers.num_aside
+        with self.transactions.lock:
+            return self._borrowers.num_aside
 
     @property
     def num_loaned(self) -> int:
         """Slots on loan."""
-        return self._borrowers.num_loaned
+        with self.transactions.lock:
+            return self._borrowers.num_loaned
 
     @transaction
     def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:
@@ -183,7 +218,7 @@ class Loans:
     def store(
         self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
     ) -> list[Inserted]:
-        """Store all of them, as one revision, or none; pins that are not kept are dropped.
+        """Store all of them, as one revision, or nothing; pins that are not kept are dropped.
 
         Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
         give back the slots that they replace, once no kernel reads them.
@@ -216,7 +251,7 @@ class Loans:
         tokens = np.concatenate([pin.token_ids if pin else EMPTY, insert.token_ids])
         slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
         length = round_down(len(tokens), self._slots.page_size)
-        content = cut_content(content_of(pin, insert), length)
+        content = cut_content(_content_of(pin, insert), length)
         result = tree.insert(tokens[:length], slots[:length], namespace, content=content)
         existing = result.prefix_length
         new = slots[existing:length]
@@ -278,3 +313,16 @@ def _are_pages(pages: Int32Array) -> bool:
     size = pages.shape[1]
     first = pages[:, :1]
     return bool((first % size == 0).all() and (pages == first + np.arange(size)).all())
+
+
+def _content_of(pin: Pin | None, insert: Insert) -> tuple[ContentSpan, ...]:
+    """The spans of the pin's tokens and those below it."""
+    if pin is None:
+        return insert.content
+    end = len(pin.token_ids)
+    spans = [ContentSpan(end + start, length, id) for start, length, id in insert.content]
+    last = pin.content[-1] if pin.content else None
+    if last and spans and last.start + last.length == spans[0].start and last.id == spans[0].id:
+        joined = ContentSpan(last.start, last.length + spans[0].length, last.id)
+        return (*pin.content[:-1], joined, *spans[1:])
+    return (*pin.content, *spans)

@@ -1,7 +1,6 @@
-"""A prefix that is kept, and what is stored below it."""
+"""A prefix that is kept."""
 
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from radixkv.arrays import Int32Array
 from radixkv.tree import ContentSpan, Handle, Namespace
@@ -28,46 +27,5 @@ class Pin:
 
     @property
     def table(self) -> Int32Array:
-        """The slots, by the name that a request has for them."""
+        """`slots`, (n,) int32, named as those of a request are."""
         return self.slots
-
-
-@dataclass(frozen=True, slots=True)
-class Insert:
-    """Tokens whose K/V is in `slots`, below `pin` or, without one, from the first token on.
-
-    content: spans of these tokens; one that begins with the first of them continues a span of equal
-    id that ends with the pin. keep: whether a pin on all of it remains.
-    """
-
-    token_ids: Int32Array
-    slots: Int32Array
-    content: tuple[ContentSpan, ...] = ()
-    pin: Pin | None = None
-    keep: bool = False
-
-
-class Inserted(NamedTuple):
-    """existing_length: tokens that were cached before. cached_length: that are now.
-
-    replacements: the tree's slots for the tokens from the pin's end to existing_length; the
-    borrower's own for these stay on loan. pin: on all that is cached, if it was to be kept.
-    """
-
-    existing_length: int
-    cached_length: int
-    replacements: Int32Array
-    pin: Pin | None
-
-
-def content_of(pin: Pin | None, insert: Insert) -> tuple[ContentSpan, ...]:
-    """The spans of the pin's tokens and those below it."""
-    if pin is None:
-        return insert.content
-    end = len(pin.token_ids)
-    spans = [ContentSpan(end + start, length, id) for start, length, id in insert.content]
-    last = pin.content[-1] if pin.content else None
-    if last and spans and last.start + last.length == spans[0].start and last.id == spans[0].id:
-        joined = ContentSpan(last.start, last.length + spans[0].length, last.id)
-        return (*pin.content[:-1], joined, *spans[1:])
-    return (*pin.content, *spans)

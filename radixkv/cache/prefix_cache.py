@@ -45,6 +45,7 @@ from radixkv.memory import ReqToTokenPool, TokenToKVAllocator, new_allocator
 from radixkv.pages import round_up
 from radixkv.tree import (
     DEFAULT,
+    ContentSpan,
     MatchResult,
     Namespace,
     RadixTree,
@@ -60,13 +61,13 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
 @final
 class PrefixCache:
-    """A prefix cache over `num_slots` slots. Thread-safe; no call waits for another's work.
+    """A prefix cache over `num_slots` slots. Thread-safe: one lock around each call.
 
     max_requests, max_context_len: rows and columns of `req_to_token`. None: as long as the pool
     allows, up to 131,072.
     page_size, policy, core: see `RadixTree`.
     kv: the pool whose K/V `fork` and `rollback` copy by themselves.
-    max_cached_tokens: most that the tree keeps beside what is locked; a longer prompt keeps its
+    max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
     beginning.
     estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
     that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
@@ -147,7 +148,7 @@ class PrefixCache:
 
     @property
     def max_cached_tokens(self) -> int | None:
-        """Most that the tree keeps beside what is locked."""
+        """Most that the tree keeps besides what is locked."""
         return self.slots.max_cached_tokens
 
     @property
@@ -194,8 +195,10 @@ class PrefixCache:
     ) -> MatchResult:
         """`RadixTree.match_prefix` in the present weights, counted as a look-up; takes nothing.
 
-        Other weights match nothing. The slots may be evicted at the next call of anyone: to keep
-        them, `admit`.
+        token_ids: (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
+        The slots, (length,) int32, may be evicted at the next call of anyone: to keep them,
+        `admit`. Cost: as `RadixTree.match_prefix`.
+        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
         return self._lookups.match(self._reader.token_ids(token_ids), namespace, content)
 
@@ -206,6 +209,7 @@ class PrefixCache:
         """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
 
         The native core lets other threads run meanwhile, though no other call of this cache.
+        Raises InvalidTokensError, InvalidNamespaceError.
         """
         return self._lookups.match_batch(self._reader.prompts(prompts), namespace)
 
@@ -213,14 +217,17 @@ class PrefixCache:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
     ) -> list[int]:
-        """The lengths of `match_batch`, without the slots; counted as the same use."""
+        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
         return self._lookups.match_lengths(self._reader.prompts(prompts), namespace)
 
     @transaction
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
-        """Tokens cached of `token_ids`; changes nothing, recency and counters included."""
+        """Tokens cached of `token_ids`; changes nothing, recency and counters included.
+
+        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        """
         return self._lookups.probe(token_ids, namespace, content)
 
     @transaction
@@ -250,7 +257,7 @@ class PrefixCache:
         store: False keeps its tokens out of the tree for good.
         priority: what the policy of that name goes by.
         resume: a retracted request goes on, with its id, numbers, namespace, content, store and
-        priority.
+        priority; what is given of these besides it must be its own.
         Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
         """
@@ -262,6 +269,7 @@ class PrefixCache:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
             self._check_resumes(resume, namespace)
+            self._check_kept(resume, check_content(content, length), store, priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
         if priority or type(priority) is not int:
@@ -312,7 +320,8 @@ class PrefixCache:
     def commit(self, request: Request, token_ids: TokenIds) -> None:
         """The ids of the next reserved tokens.
 
-        Raises InvalidArgumentError for more than were reserved, RequestEndedError.
+        Raises InvalidArgumentError for more than were reserved, PromptTooLongError beyond what a
+        row or the pool can hold, InvalidTokensError, RequestEndedError.
         """
         self._check_running(request)
         tokens = self._reader.token_ids(token_ids)
@@ -522,6 +531,20 @@ class PrefixCache:
                 f"namespace must be that of the resumed request, {request.namespace}; "
                 f"got {namespace}"
             )
+
+    def _check_kept(
+        self, request: Request, content: list[ContentSpan], store: bool, priority: int
+    ) -> None:
+        for name, given, default, kept in (
+            ("content", tuple(content), (), request.content),
+            ("store", store, True, request.store),
+            ("priority", priority, 0, request.priority),
+        ):
+            if given not in (default, kept):
+                raise InvalidArgumentError(
+                    f"{name} must be that of the resumed request, {kept}; got {given}",
+                    request=request.id,
+                )
 
     def _refuse_length(self, length: int) -> NoReturn:
         if not length:

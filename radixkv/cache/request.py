@@ -1,7 +1,6 @@
 """One request as the cache sees it."""
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -11,20 +10,7 @@ from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
 
-State: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
-
-
-@dataclass(slots=True)
-class RequestNumbers:
-    """Tokens.
-
-    cached <= prompt always: what a resumed request finds of its own counts as resumed.
-    """
-
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    resumed_tokens: int = 0
-    published_tokens: int = 0
+RequestState: TypeAlias = Literal["running", "finished", "aborted", "retracted"]
 
 
 class Request:
@@ -36,9 +22,19 @@ class Request:
     page
 
     length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
+    tokens: (length or more,) int32; beyond `length` is room to grow.
     row, table: the row of `pool` that it holds, reserved and unused positions included.
     generation: of the tree and the weights that its K/V belongs to.
+    prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
+    resumed_tokens. published_tokens: that it added to the tree.
     """
+
+    __slots__ = (
+        "_rewritten", "cached_len", "cached_tokens", "capacity", "content", "generation",
+        "handle", "id", "length", "namespace", "pool", "priority", "prompt_tokens",
+        "published_tokens", "resumed_tokens", "row", "shared", "state", "store", "table",
+        "tokens",
+    )  # fmt: skip
 
     def __init__(
         self,
@@ -48,11 +44,11 @@ class Request:
         content: tuple[ContentSpan, ...],
         store: bool,
         priority: int,
-        numbers: RequestNumbers,
     ) -> None:
         self.id, self.pool, self.namespace = id, pool, namespace
         self.content, self.store, self.priority = content, store, priority
-        self.numbers = numbers
+        self.prompt_tokens = self.cached_tokens = 0
+        self.resumed_tokens = self.published_tokens = 0
         self._rewritten = 0  # how often slots gave way to others, but for those that it shares
 
     @property
@@ -72,11 +68,7 @@ class Request:
     @property
     def token_ids(self) -> Int32Array:
         """(length,) int32, read-only use."""
-        return self._tokens[: self.length]
-
-    def first(self, n: int) -> Int32Array:
-        """(n,) int32: the first `n` of `token_ids`."""
-        return self._tokens[:n]
+        return self.tokens[: self.length]
 
     def begin(
         self,
@@ -91,18 +83,18 @@ class Request:
         generation: int,
     ) -> None:
         """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
-        self.state: State = "running"
+        self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
-        self._tokens, self.length, self.cached_len = tokens, length, cached_len
+        self.tokens, self.length, self.cached_len = tokens, length, cached_len
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""
-        tokens, length = self._tokens, self.length
+        tokens, length = self.tokens, self.length
         self.length = end = length + len(token_ids)
         if end > len(tokens):
-            self._tokens = grown = np.empty(end + end // 4 + 16, np.int32)
+            self.tokens = grown = np.empty(end + end // 4 + 16, np.int32)
             grown[:length] = tokens[:length]
             tokens = grown
         tokens[length:end] = token_ids

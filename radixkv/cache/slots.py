@@ -14,7 +14,7 @@ from radixkv.tree import RadixTree
 class Slots:
     """Tree, ledger and what is counted of both. Runs inside a transaction.
 
-    max_cached_tokens: most that the tree keeps beside what is locked; None: no bound.
+    max_cached_tokens: most that the tree keeps besides what is locked; None: no bound.
     """
 
     def __init__(
@@ -27,7 +27,10 @@ class Slots:
         self.totals = Totals()
 
     def take(self, n: int) -> Int32Array | None:
-        """`n` slots (whole pages), evicting what is needed; or None, and none taken."""
+        """`n` slots, (n,) int32, in whole pages, evicting what is needed.
+
+        None: no room now, nothing taken. Cost: as `RadixTree.evict`.
+        """
         slots, evicted = self.tree.take(n, self.ledger)
         self.totals.evicted_tokens += evicted
         return slots

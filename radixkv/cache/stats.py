@@ -3,9 +3,15 @@
 from dataclasses import dataclass
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, kw_only=True)
 class Totals:
-    """Tokens since the cache was made."""
+    """Tokens since the cache was made; they only grow.
+
+    prompt_tokens, cached_tokens: of first admissions, and of these what was cached already.
+    resumed_tokens: what resumed requests found cached. published_tokens: newly stored in the tree.
+    evicted_tokens: by any call, for any reason. lookup_tokens, hit_tokens: of admissions and of
+    `match_prefix`, `match_batch`, `match_lengths` and `pin`.
+    """
 
     prompt_tokens: int = 0
     cached_tokens: int = 0
@@ -16,12 +22,13 @@ class Totals:
     hit_tokens: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class CacheStats:
-    """One moment. Sizes are tokens: free + allocated + evictable + protected + waiting = num_slots.
+@dataclass(slots=True, kw_only=True)
+class CacheStats(Totals):
+    """One moment: the totals, and sizes in slots, which are tokens, one each.
 
-    prompt_tokens, cached_tokens: of first admissions; what a resumed request finds of its own is
-    resumed_tokens. lookup_tokens, hit_tokens: of admissions and of `match_prefix`.
+    free + allocated + evictable + protected + waiting = num_slots. allocated: held by live requests
+    outside the tree, or on loan. waiting: behind a fence, retired or set aside. num_nodes: of the
+    tree, roots not counted. epoch, revision: of the event log.
     """
 
     num_slots: int
@@ -32,12 +39,5 @@ class CacheStats:
     waiting: int
     num_nodes: int
     live_requests: int
-    prompt_tokens: int
-    cached_tokens: int
-    resumed_tokens: int
-    published_tokens: int
-    evicted_tokens: int
-    lookup_tokens: int
-    hit_tokens: int
     epoch: int
     revision: int

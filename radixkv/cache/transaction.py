@@ -7,11 +7,13 @@ It is for the public verbs of `PrefixCache` and `Loans`. Their parts trust that 
 A verb does not call another verb: each would be a revision of its own.
 """
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import wraps
 from typing import ParamSpec, TypeVar
+from weakref import WeakSet
 
 from radixkv.cache.events import EventLog
 from radixkv.errors import InvalidArgumentError
@@ -32,6 +34,7 @@ class Transactions:
         self.lock = threading.RLock()
         self.is_copying = False
         tree.track_changes()
+        _living.add(self)
 
     @contextmanager
     def copying(self) -> Iterator[None]:
@@ -41,6 +44,28 @@ class Transactions:
             yield
         finally:
             self.is_copying = False
+
+
+_living: "WeakSet[Transactions]" = WeakSet()
+_held: list[Transactions] = []
+
+
+def _hold_all() -> None:
+    """A process forks: no cache may be in the middle of a call, nor locked in the child."""
+    for each in list(_living):
+        each.lock.acquire()
+        each.events.hold()
+        _held.append(each)
+
+
+def _release_all() -> None:
+    while _held:
+        each = _held.pop()
+        each.events.release()
+        each.lock.release()
+
+
+os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_child=_release_all)
 
 
 def transaction(method: Callable[P, R]) -> Callable[P, R]:

@@ -32,7 +32,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except RadixKVError as error:
-            hint = "; `radixkv serve` starts one" if error.details.get("nobody_listens") else ""
+            hint = "; `radixkv serve` starts one" if error.details.get("is_unreachable") else ""
             print(f"radixkv: {' '.join(str(error).split())}{hint}", file=sys.stderr)
             raise typer.Exit(2 if isinstance(error, InvalidArgumentError) else 1) from error
 
@@ -104,5 +104,5 @@ def _log_for_people() -> None:
 
 
 def _drop_output() -> None:
-    """Discard what is left to write, so that Python does not complain of it as it ends."""
+    """Discard what is left to write, so that Python reports no error as it ends."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

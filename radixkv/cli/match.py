@@ -93,6 +93,7 @@ def _encode(texts: list[str], tokenizer: str | None) -> list[list[int]]:
         return []
     if tokenizer is None:
         raise InvalidArgumentError(f"--tokenizer must be given with --text: {_TOKENIZERS}")
+    _check_text(texts)
     path = Path(tokenizer)
     file = path / "tokenizer.json" if path.is_dir() else path
     if file.suffix == ".json" and file.is_file():
@@ -104,6 +105,14 @@ def _encode(texts: list[str], tokenizer: str | None) -> list[list[int]]:
 
     encoder = load_tokenizer(tokenizer)
     return [list(encoder.encode(item)) for item in texts]
+
+
+def _check_text(texts: list[str]) -> None:
+    """Raises InvalidArgumentError for bytes that the shell passed on and that are not UTF-8."""
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError:
+        raise InvalidArgumentError("--text must be UTF-8; got other bytes") from None
 
 
 def _encode_by_file(texts: list[str], file: Path) -> list[list[int]]:

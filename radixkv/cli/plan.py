@@ -95,7 +95,7 @@ def _capacity(found: "CapacityPlan") -> Table:
     if found.window_bytes:
         rows.append((f"of those in windows of {found.window:,}", found.window_bytes))
     if found.state_layers:
-        rows.append(("layers with a state beside, not counted", found.state_layers))
+        rows.append(("layers with a state, not counted", found.state_layers))
     per_gpu = f", {found.dtype}" + (f", each of {found.ranks} GPUs" if found.ranks > 1 else "")
     return pairs(
         f"{found.memory_bytes / 2**30:,.1f} GiB at page size {found.page_size}",

@@ -1,4 +1,4 @@
-"""Prompts for `radixkv serve`, read line by line beside the engine that answers them."""
+"""Prompts for `radixkv serve`, read line by line next to the engine that answers them."""
 
 import json
 from collections.abc import Iterator

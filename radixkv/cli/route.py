@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from radixkv.cli.options import with_options
-from radixkv.cli.server_options import ServerFlags, say_where, signalled
+from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
 from radixkv.cli.show import LONGEST_PAUSE_S, Json, connect, print_json
 from radixkv.errors import InvalidArgumentError
 
@@ -24,7 +24,7 @@ def route(
     ] = None,
     policy: Annotated[
         str,
-        typer.Option(help="How workers are chosen, such as cache-aware or lmetric; ? lists all."),
+        typer.Option(help="How workers are chosen, such as cache-aware or lmetric; ? shows all."),
     ] = "cache-aware",
     load_window: Annotated[
         float,
@@ -50,7 +50,8 @@ def route(
     Each server's cache is mirrored from its Watch. RADIXKV_TOKEN and RADIXKV_TLS_* are used to
     connect to the servers, as for `radixkv match`.
 
-    SIGTERM and SIGINT end it with 0; a second signal ends it at once.
+    SIGTERM and SIGINT end it with 0; a second signal ends it at once. SIGHUP has the tokens file
+    read again.
     """
     addresses = _parse(worker or [])
     from radixkv.router import Router
@@ -68,9 +69,10 @@ def route(
             probe_every_s=probe_every,
         )
         stack.enter_context(router)
-        address = flags.listen or DEFAULT_ROUTER_ADDRESS
+        address = DEFAULT_ROUTER_ADDRESS if flags.listen is None else flags.listen
         server = RouterServer(router, address, **flags.options())
         wait = stack.enter_context(signalled())
+        stack.enter_context(reloading(server))
         for name, where in addresses.items():
             _follow(stack, router, name, where)
         server.start()

@@ -7,9 +7,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from radixkv.cli.event_options import EventFlags
 from radixkv.cli.options import with_options
 from radixkv.cli.prompts import Inbox, feed, open_prompts
-from radixkv.cli.server_options import ServerFlags, say_where, signalled
+from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
 from radixkv.cli.show import Json, model_packages
 from radixkv.errors import InvalidArgumentError
 
@@ -58,9 +59,10 @@ def serve(
         Path | None, typer.Option(help='TOML file of alias = "salt", for metrics by tenant.')
     ] = None,
     flags: ServerFlags,
+    events: EventFlags,
     as_json: Json = False,
 ) -> None:
-    """Run a model on prompts, with a server of its cache beside it.
+    """Run a model on prompts, with a server of its cache next to it.
 
     Without a model, serve a cache alone: engines elsewhere take leases, slots and prefixes from it.
     A model keeps its slots to itself: its K/V is in this process, which no other can write.
@@ -68,6 +70,7 @@ def serve(
     Answers go to standard output, everything else to standard error.
 
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
+    SIGHUP has the tokens file read again.
     """
     from radixkv.cache import PrefixCache
     from radixkv.rpc.limits import DEFAULT_ADDRESS
@@ -87,23 +90,24 @@ def serve(
     )
     server = CacheServer(
         cache,
-        flags.listen or DEFAULT_ADDRESS,
+        DEFAULT_ADDRESS if flags.listen is None else flags.listen,
         alone=model is None,
         tenants=_read_tenants(tenants),
         **flags.options(),
     )
-    if model is None:
-        _serve_alone(server, slots, flags.grace)
-        return
-    lines = open_prompts(prompts)
-    generator, tokenizer = _load(model, cache, max_batch)
-    from radixkv.cli.serve_loop import ServeLoop
+    with events.publishing(cache):
+        if model is None:
+            _serve_alone(server, slots, flags.grace)
+            return
+        lines = open_prompts(prompts)
+        generator, tokenizer = _load(model, cache, max_batch)
+        from radixkv.cli.serve_loop import ServeLoop
 
-    loop = ServeLoop(
-        generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
-    )
-    what = f"{model} with {slots:,} slots"
-    _run(loop, server, lines, what, once=once, grace_s=flags.grace)
+        loop = ServeLoop(
+            generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
+        )
+        what = f"{model} with {slots:,} slots"
+        _run(loop, server, lines, what, once=once, grace_s=flags.grace)
 
 
 def _check_alone(given: dict[str, Any]) -> None:
@@ -115,7 +119,7 @@ def _check_alone(given: dict[str, Any]) -> None:
 
 
 def _serve_alone(server: "CacheServer", slots: int, grace_s: float) -> None:
-    with signalled() as wait, server:
+    with signalled() as wait, reloading(server), server:
         say_where(server, f"{slots:,} slots for engines elsewhere")
         wait()
         server.stop(grace_s)
@@ -131,7 +135,7 @@ def _run(
     grace_s: float,
 ) -> None:
     inbox: Inbox = SimpleQueue()
-    with loop.until_signals(inbox), server:
+    with loop.until_signals(inbox), reloading(server), server:
         say_where(server, what)
         feed(inbox, lines)
         is_stopped = loop.run(inbox, once=once)

@@ -1,5 +1,6 @@
 """Options of `radixkv serve` and `radixkv route`: their server, and its end."""
 
+import logging
 import signal
 import sys
 from collections.abc import Callable, Iterator
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, TypeVar
 
 import typer
 
+from radixkv.cli.show import LONGEST_PAUSE_S
 from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
@@ -52,28 +54,45 @@ class ServerFlags:
             r"\[\[token]] with name, role (data, watch or admin), token and, if bound to it, salt."
         ),
     ] = None
-    metrics: Annotated[str | None, typer.Option(help="host:port of the Prometheus endpoint.")] = (
-        None
-    )
+    metrics: Annotated[
+        str | None, typer.Option(help="host:port of /metrics for Prometheus, /healthz and /readyz.")
+    ] = None
     tracing: Annotated[
         bool, typer.Option("--tracing", help="Make OpenTelemetry spans of calls.")
     ] = False
     log_json: Annotated[
         bool, typer.Option("--log-json", help="Log failed calls as JSON, on stderr.")
     ] = False
+    log_level: Annotated[
+        str, typer.Option(help="debug, info (ends of leases, lost watchers), warning or error.")
+    ] = "warning"
     drain_delay: Annotated[
-        float, typer.Option(min=0, help="Seconds at SIGTERM for balancers to stop sending calls.")
+        float,
+        typer.Option(
+            min=0,
+            max=LONGEST_PAUSE_S,
+            help="Seconds at SIGTERM for balancers to look elsewhere.",
+        ),
     ] = 0.0
     grace: Annotated[
-        float, typer.Option(min=0, help="Seconds at SIGTERM for running calls to end.")
+        float,
+        typer.Option(
+            min=0, max=LONGEST_PAUSE_S, help="Seconds at SIGTERM for running calls to end."
+        ),
     ] = 10.0
 
     def options(self) -> "ServerOptions":
         """As a `Server` takes them; logs are JSON from now on, if wanted."""
         from radixkv.rpc.logs import log_json
 
+        level = logging.getLevelNamesMapping().get(self.log_level.upper())
+        if level is None:
+            raise InvalidArgumentError(
+                f"--log-level must be debug, info, warning or error; got {self.log_level!r}"
+            )
+        logging.getLogger("radixkv").setLevel(level)
         if self.log_json:
-            log_json()
+            log_json(min(level, logging.INFO))
         return {
             "insecure": self.insecure,
             "tls": self._tls(),
@@ -115,6 +134,16 @@ def at_signal(stop: Callable[[], None]) -> Iterator[None]:
     finally:
         for number, handler in zip(_SIGNALS, before, strict=True):
             signal.signal(number, handler)
+
+
+@contextmanager
+def reloading(server: "Server") -> Iterator[None]:
+    """SIGHUP has the server read its tokens file again, at its next call, instead of ending it."""
+    before = signal.signal(signal.SIGHUP, lambda *_: server.reload())
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 @contextmanager

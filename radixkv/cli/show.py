@@ -60,9 +60,9 @@ def _file_of(variable: str) -> Path | None:
 
 @contextmanager
 def model_packages() -> Iterator[None]:
-    """Around imports that models need: BackendUnavailableError says how to install them."""
+    """Around imports that models need: BackendUnavailableError names what to install."""
     try:
-        import torch  # noqa: F401 - before transformers, which complains in its own words
+        import torch  # noqa: F401 - before transformers, which reports it in its own words
 
         yield
     except ImportError as error:

@@ -23,9 +23,18 @@ class ReqToTokenPool:
     def __init__(self, max_requests: int, max_context_len: int) -> None:
         self.max_requests = at_least(1, max_requests=max_requests)
         self.max_context_len = at_least(1, max_context_len=max_context_len)
-        self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
-        self._free = list(range(self.max_requests - 1, -1, -1))
-        self._is_held = bytearray(self.max_requests)
+        try:
+            self.rows: Int32Array = np.zeros((self.max_requests, self.max_context_len), np.int32)
+            self._free = list(range(self.max_requests - 1, -1, -1))
+            self._is_held = bytearray(self.max_requests)
+        except (MemoryError, ValueError, OverflowError):
+            gib = 4 * self.max_requests * self.max_context_len / 2**30
+            raise InvalidArgumentError(
+                f"max_requests rows of max_context_len must fit in memory; got {max_requests:,} of "
+                f"{max_context_len:,}, {gib:,.0f} GiB",
+                max_requests=max_requests,
+                max_context_len=max_context_len,
+            ) from None
 
     @property
     def free_size(self) -> int:

@@ -34,6 +34,6 @@ class CacheMissSampler:
 
 
 def beginning_of(token_ids: Any) -> Int32Array:
-    """A copy of the first tokens; the rest is not read."""
+    """A copy of the first tokens, (n,) int32; the rest is not read. Raises InvalidTokensError."""
     items = 4 * _TOKENS if isinstance(token_ids, BYTES) else _TOKENS
     return np.array(as_token_ids(token_ids[:items]))

@@ -15,7 +15,7 @@ logger = logging.getLogger(__name__)
 # So many in a row, and a worker counts as unreachable.
 _FAILURES, _MISSES = 2, 2
 # Between attempts to reach a worker: twice as long each time.
-_FIRST_WAIT_S, _LONGEST_WAIT_S = 0.05, 2.0
+_FIRST_WAIT_S, _LONGEST_WAIT_S, _MOST_DOUBLINGS = 0.05, 2.0, 10
 
 
 class Stream(Protocol):
@@ -66,7 +66,7 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
 
 
 class Feeder:
-    """Applies one worker's watch to the index, and begins it again where the index has got to.
+    """Applies one worker's watch to the index, and begins it again from where the index is.
 
     num_failures: attempts in a row that brought no update. num_misses: probes in a row that found
     no server at the worker's address. last_error: of either, until the next success.
@@ -83,6 +83,7 @@ class Feeder:
         self._thread = threading.Thread(target=self._run, name=f"radixkv-{worker}", daemon=True)
 
     def start(self) -> None:
+        """Begin to follow the worker, on a thread of its own. Call it once."""
         self._thread.start()
 
     def stop(self) -> None:
@@ -125,7 +126,8 @@ class Feeder:
                 self._failed(error)
             else:
                 self.num_failures += 1
-            wait_s = min(_FIRST_WAIT_S * 2 ** (self.num_failures - 1), _LONGEST_WAIT_S)
+            doublings = min(self.num_failures - 1, _MOST_DOUBLINGS)  # a float ends at 2.0 ** 1024
+            wait_s = min(_FIRST_WAIT_S * 2**doublings, _LONGEST_WAIT_S)
             self._stopping.wait(wait_s)
 
     def _failed(self, error: Exception) -> None:

@@ -1,5 +1,7 @@
 """The RPCs of RouterService, from one `Router`; knows messages, nothing of connections."""
 
+from collections.abc import Callable
+
 from radixkv.errors import BatchTooLargeError, InvalidArgumentError
 from radixkv.router.loads import LARGEST_LOAD
 from radixkv.router.router import Pick, Router, WorkerStatus
@@ -11,10 +13,10 @@ from radixkv.v1.types_pb2 import ResponseHeader
 
 
 class RouterHandlers:
-    """The RPCs over `router`, which may be in use by other callers."""
+    """The RPCs over `router`, which others may be using. count: called with each pick."""
 
-    def __init__(self, router: Router) -> None:
-        self._router = router
+    def __init__(self, router: Router, count: Callable[[Pick], None] | None = None) -> None:
+        self._router, self._count = router, count
 
     def pick(self, request: router_pb2.PickRequest, call: Call) -> router_pb2.PickResponse:
         """A worker for each sequence, or an error and no picks."""
@@ -42,6 +44,8 @@ class RouterHandlers:
                 load_weight=load_weight,
                 owner=caller,
             )
+            if self._count is not None:
+                self._count(pick)
             picks.append(_write_pick(pick))
             if loads is not None:
                 loads[pick.worker] = min(loads[pick.worker] + load_weight, LARGEST_LOAD)
@@ -90,7 +94,7 @@ def _check_finished(number: int) -> None:
 def _keys(request: router_pb2.PickRequest) -> list[str | None]:
     if request.keys and len(request.keys) != len(request.sequences):
         raise InvalidArgumentError(
-            f"keys must be none, or one a sequence; got {len(request.keys)} keys for "
+            f"keys must be empty, or one for each sequence; got {len(request.keys)} keys for "
             f"{len(request.sequences)} sequences",
             field="keys",
         )

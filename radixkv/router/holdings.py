@@ -21,7 +21,7 @@ from radixkv.tree.reader import TokenIds
 
 
 class RunInfo(NamedTuple):
-    """A run that a holder holds, see `radixkv.cache.events.StoredRun`.
+    """A run that a holder holds, see `radixkv.cache.runs.StoredRun`.
 
     parent_run 0: it starts at `root`.
     """

@@ -9,7 +9,8 @@ import numpy as np
 
 from radixkv.arguments import at_least
 from radixkv.arrays import Int32Array
-from radixkv.cache.events import Runs, StoredRun, Update
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
@@ -84,7 +85,10 @@ class PrefixIndex:
         at_least(1, page_size=page_size)
         with self._lock:
             if worker in self._mirrors:
-                raise InvalidArgumentError(f"worker {worker!r} was added before", worker=worker)
+                raise InvalidArgumentError(
+                    f"worker must be a new name; got {worker!r}, which was added before",
+                    worker=worker,
+                )
             self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
             self._page_size_of[worker] = page_size
             self._arrange()
@@ -111,8 +115,9 @@ class PrefixIndex:
 
     def _mirror(self, worker: str) -> Mirror:
         if worker not in self._mirrors:
+            known = ", ".join(self._mirrors) or "those that were added"
             raise InvalidArgumentError(
-                f"worker {worker!r} is unknown; known are {', '.join(self._mirrors) or 'none'}",
+                f"worker must be one of {known}; got {worker!r}",
                 worker=worker,
             )
         return self._mirrors[worker]
@@ -134,6 +139,7 @@ class PrefixIndex:
         snapshot.
         What cannot be true is counted and changes nothing of other workers; the worker is then
         "behind" until a snapshot has come (see `position`).
+        Raises InvalidArgumentError for an unknown worker.
         """
         with self._lock:
             mirror = self._mirror(worker)
@@ -222,7 +228,7 @@ class PrefixIndex:
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.cache.events.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks."""
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]

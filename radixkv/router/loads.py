@@ -142,12 +142,15 @@ class WorkerLoads(Generic[P]):
     def given(self, loads: Mapping[str, float]) -> tuple[IntArray, FloatArray]:
         """Positions of the workers that `loads` names, and the loads of all, by position.
 
+        Ascending, (named,) int64, and (workers,) float64, 0 for a worker that is not named.
         Raises InvalidArgumentError for an unknown worker or a load out of range.
         """
         present = np.zeros(len(self._place))
         for worker, load in loads.items():
             if worker not in self._place:
-                raise InvalidArgumentError(f"worker {worker!r} is unknown", worker=worker)
+                raise InvalidArgumentError(
+                    f"loads must name known workers; got {worker!r}", worker=worker
+                )
             check_load(load, f"the load of {worker!r}")
             present[self._place[worker]] = load
         return np.array(sorted(self._place[worker] for worker in loads), np.int64), present

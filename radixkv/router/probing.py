@@ -1,4 +1,4 @@
-"""A thread that probes workers, beside their watches.
+"""A thread that probes workers, besides their watches.
 
 So a watch that lags is noticed, and a worker that is gone is known within seconds: its watch only
 goes silent.
@@ -27,12 +27,13 @@ class Prober:
         self._thread = threading.Thread(target=self._run, name="radixkv-probes", daemon=True)
 
     def add(self, worker: str, client: WorkerClient, feeder: Feeder) -> None:
-        """Probe that worker, too; its feeder gets the results."""
+        """Probe that worker also; its feeder gets the results."""
         self._probed[worker] = client, feeder
         if not self._thread.ident:
             self._thread.start()
 
     def remove(self, worker: str) -> None:
+        """Probe a worker no longer; nothing for one that is not probed."""
         self._probed.pop(worker, None)
 
     def stop(self) -> None:

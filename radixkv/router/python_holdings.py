@@ -200,7 +200,7 @@ class PythonHoldings:
         return parent
 
     def _settle(self, node: HeldNode) -> None:
-        """After a holder gave up a part of `node`: drop what none holds, join what became alike."""
+        """A holder gave up a part of `node`: drop what has no holder, join what became alike."""
         if node.full:
             self._merge(node)
             return

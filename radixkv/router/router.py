@@ -143,7 +143,10 @@ class Router:
                 self._feeders[worker].start()
 
     def follow(self, worker: str, client: WorkerClient, *, address: str = "") -> None:
-        """`add_worker`, fed by a client's watch. The client stays open until the worker goes."""
+        """`add_worker`, fed by a client's watch. The client stays open until the worker goes.
+
+        Raises InvalidArgumentError for a worker that was added before.
+        """
         self.add_worker(worker, watch_of(client, self.index, worker), address=address)
         with self.lock:
             self._prober.add(worker, client, self._feeders[worker])
@@ -161,7 +164,10 @@ class Router:
             self._loads.arrange(self.index.workers)
 
     def apply(self, worker: str, update: Update) -> None:
-        """Follow a worker's watch by one update; see `PrefixIndex.apply`."""
+        """Follow a worker's watch by one update; see `PrefixIndex.apply`.
+
+        Raises InvalidArgumentError for an unknown worker.
+        """
         computed = self.index.apply(worker, update)
         if computed:
             with self.lock:
@@ -269,7 +275,7 @@ class Router:
         return asked, lengths[among]
 
     def finish(self, pick: Pick) -> None:
-        """The request has ended, well or not. Idempotent."""
+        """The request has ended, successfully or not. Idempotent."""
         with self.lock:
             if self._loads.remove(pick):
                 self.cache_misses.check(pick.worker, pick.namespace, pick.beginning)
@@ -291,7 +297,7 @@ class Router:
 def _size(token_ids: Any) -> int:
     size = len(token_ids) // 4 if isinstance(token_ids, BYTES) else len(token_ids)
     if not size:
-        raise InvalidTokensError("token_ids is empty; a prompt has at least one token")
+        raise InvalidTokensError("token_ids must have one token or more; got none")
     return size
 
 

@@ -3,11 +3,22 @@
 from typing import Any, Unpack
 
 from radixkv.router.handlers import RouterHandlers
+from radixkv.router.pick_metrics import PickMetrics
 from radixkv.router.router import Router
 from radixkv.rpc import method_table
 from radixkv.rpc.dispatch import Dispatcher
 from radixkv.rpc.limits import DEFAULT_ROUTER_ADDRESS
 from radixkv.rpc.server import Server, ServerOptions
+
+_HELP = {
+    "router_workers": "Workers that prompts may go to",
+    "router_workers_here": "Workers that are known to live",
+    "router_workers_current": "Workers whose cache the index follows without a gap",
+    "router_load": "Load of picks that have not ended, of all workers",
+    "router_distinct_tokens": "Tokens that any worker holds, each counted once",
+    "router_cache_checks": "Finished picks whose worker was checked for their prompt",
+    "router_cache_misses": "Of those, picks whose worker did not cache the prompt",
+}
 
 
 class RouterServer(Server):
@@ -18,6 +29,7 @@ class RouterServer(Server):
     """
 
     services = (method_table.ROUTER_SERVICE,)
+    metric_help = _HELP
 
     def __init__(
         self,
@@ -27,9 +39,10 @@ class RouterServer(Server):
     ) -> None:
         super().__init__(address, router.lock, **options)
         self._router = router
+        self._picks = PickMetrics(self._metrics.registry)
 
     def _handlers(self, dispatcher: Dispatcher) -> dict[method_table.Rpc[Any, Any], Any]:
-        handlers = RouterHandlers(self._router)
+        handlers = RouterHandlers(self._router, self._picks.count)
         return {
             method_table.PICK: dispatcher.unary(method_table.PICK, handlers.pick),
             method_table.LOOKUP: dispatcher.unary(method_table.LOOKUP, handlers.lookup),

@@ -10,7 +10,7 @@ class Spaces:
     """A root for each namespace in which a worker holds anything.
 
     Empty ones are removed when there are twice as many as were in use at the last removal, so a
-    tenant's salt is not kept for ever and no call pays for all of them.
+    tenant's salt is not kept forever and no call pays for all of them.
     """
 
     def __init__(self, holdings: Holdings) -> None:
@@ -30,7 +30,7 @@ class Spaces:
         return self._roots.get(namespace)
 
     def root(self, namespace: Namespace) -> int:
-        """Its root, new if it had none."""
+        """Its root, a new one where it had no root."""
         root = self.find(namespace)
         if root is None:
             if len(self._roots) >= self._most:

@@ -1,12 +1,33 @@
-"""Where a server listens: loopback and unix sockets are safe, anything else must be allowed."""
+"""Addresses: what clients call, and where a server listens.
 
+Loopback and unix sockets are safe to listen on, anything else must be allowed.
+"""
+
+import errno
 import os
+import re
 import socket
 from ipaddress import ip_address
 from pathlib import Path
 from typing import Any
 
-from radixkv.errors import ListenError
+from radixkv.errors import InvalidArgumentError, ListenError
+
+# Of gRPC's own names for addresses, those that need no port.
+_SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "vsock:", "xds:")
+_HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
+
+
+def check_target(target: str) -> None:
+    """Raises InvalidArgumentError unless it is the address of a server."""
+    found = _HOST_AND_PORT.fullmatch(target)
+    is_address = found is not None and int(found[2]) <= 65_535
+    is_name = target.startswith(_SCHEMES) and target.isprintable()
+    if not is_name and not (is_address and target.isprintable()):
+        raise InvalidArgumentError(
+            f"target must be host:port, as in 127.0.0.1:50051, or unix:/path; got {target!r}",
+            target=target,
+        )
 
 
 def check_address(address: str, *, insecure: bool) -> None:
@@ -65,7 +86,9 @@ def _listen_unix(server: Any, address: str, credentials: Any) -> str:
 
 def _is_answered(path: Path) -> bool:
     with socket.socket(socket.AF_UNIX) as probe:
-        return probe.connect_ex(str(path)) == 0
+        # A server whose queue of connections is full would let this wait forever.
+        probe.setblocking(False)
+        return probe.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
 def _bind(server: Any, address: str, credentials: Any) -> int:

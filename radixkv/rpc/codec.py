@@ -34,6 +34,7 @@ class Key(NamedTuple):
     content: tuple[ContentSpan, ...]
 
     def without_last(self) -> "Key":
+        """The key of all tokens but the last, and the content of those."""
         length = len(self.token_ids) - 1
         return Key(self.token_ids[:length], cut_content(self.content, length))
 

@@ -134,8 +134,9 @@ class Dispatcher:
                     self._counts.spend(call.caller.name, call.caller.quota)
                     if len(data) > limits.LONGEST_STREAMED_REQUEST:
                         raise _too_long(len(data))
-                    on_arrival(call.read(data), call)
-                    respond = partial(_respond, handler, data, call)
+                    request = call.read(data)
+                    on_arrival(request, call)
+                    respond = partial(_encoded, handler, request, call)
                     await grpc_context.write(await self.in_writer(respond))
 
         return grpc.stream_stream_rpc_method_handler(serve)
@@ -179,7 +180,11 @@ class Dispatcher:
 
 
 def _respond(handler: Handler, data: bytes, call: Call) -> bytes:
-    response: bytes = handler(call.read(data), call).SerializeToString()
+    return _encoded(handler, call.read(data), call)
+
+
+def _encoded(handler: Handler, request: Any, call: Call) -> bytes:
+    response: bytes = handler(request, call).SerializeToString()
     return response
 
 
@@ -190,7 +195,8 @@ async def _write(grpc_context: Any, message: bytes) -> None:
             await grpc_context.write(message)
     except TimeoutError:
         raise WatcherTooSlowError(
-            f"a message must be read within {limits.LONGEST_STALL_S:g} s; this client reads none"
+            f"messages must be read within {limits.LONGEST_STALL_S:g} s; got a client that reads "
+            "nothing"
         ) from None
 
 

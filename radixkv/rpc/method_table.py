@@ -18,7 +18,7 @@ class Rpc(Generic[RequestMessage, ResponseMessage]):
     """One RPC.
 
     kind: which limit on concurrent calls it counts against, and its deadline. roles: who may call
-    it, beside admin. is_bounded: whether the work is at most in proportion to the request, so that
+    it, besides admin. is_bounded: whether the work is at most in proportion to the request, so that
     a small one may run in the server's event loop.
     """
 

@@ -1,9 +1,14 @@
 """Prometheus metrics, on a port of their own: of calls, and of the server's own state."""
 
 from collections.abc import Callable, Iterable, Mapping
+from importlib.metadata import version
+from socket import AF_INET, AF_INET6
+from socketserver import ThreadingMixIn
+from threading import Thread
 from typing import Any
+from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
-from prometheus_client import CollectorRegistry, Counter, Histogram, start_http_server
+from prometheus_client import CollectorRegistry, Counter, Histogram, Info, make_wsgi_app
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
 from radixkv.errors import ListenError
@@ -16,8 +21,13 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = registry = CollectorRegistry()
+        build = Info("radixkv_build", "Version of radixkv", registry=registry)
+        build.info({"version": version("radixkv")})
         self._begun = Counter(
-            "radixkv_calls_started", "Calls started", ["method"], registry=registry
+            "radixkv_calls_started",
+            "Calls that began",
+            ["method"],
+            registry=registry,
         )
         self._duration = Histogram(
             "radixkv_call_duration_seconds",
@@ -46,21 +56,32 @@ class Metrics:
         self._waited.observe(duration_s)
 
     def add_sources(
-        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+        self,
+        gauges: Callable[[], Mapping[str, float]],
+        counters: Callable[[], Mapping[str, float]],
+        help_of: Mapping[str, str],
     ) -> None:
-        """Also report what these return at each scrape."""
-        self.registry.register(_Sources(gauges, counters))
+        """Also report what these return at each scrape. help_of: what each of them is."""
+        self.registry.register(_Sources(gauges, counters, help_of))
 
-    def serve(self, address: str) -> Callable[[], None]:
-        """Answer on host:port; returns what ends it. Raises ListenError."""
+    def serve(self, address: str, is_ready: Callable[[], bool]) -> Callable[[], None]:
+        """Serve /metrics, /healthz and /readyz on host:port; returns what ends it.
+
+        is_ready: whether calls should be sent here. Raises ListenError.
+        """
         host, _, port = address.rpartition(":")
+        host = host.removeprefix("[").removesuffix("]")
         if not host or not port.isdecimal() or int(port) > 65_535:
             raise ListenError(f"cannot serve metrics on {address}: it must be host:port")
         try:
-            server, thread = start_http_server(int(port), host, self.registry)
+            family = AF_INET6 if ":" in host else AF_INET
+            server = _server_of(family)((host, int(port)), _QuietHandler)
         except OSError as error:
             raise ListenError(f"cannot serve metrics on {address}: {error.strerror}") from error
-        self.address = f"{host}:{server.server_port}"
+        server.set_app(_pages(make_wsgi_app(self.registry), is_ready))
+        thread = Thread(target=server.serve_forever, name="radixkv-metrics", daemon=True)
+        thread.start()
+        self.address = f"{address.rpartition(':')[0]}:{server.server_port}"
 
         def end() -> None:
             server.shutdown()
@@ -70,11 +91,51 @@ class Metrics:
         return end
 
 
+class _QuietHandler(WSGIRequestHandler):
+    timeout = 10  # of a client that sends nothing
+
+    def log_message(self, *_: object) -> None:
+        """Scrapes are not logged."""
+
+
+def _server_of(family: int) -> type[WSGIServer]:
+    class Threaded(ThreadingMixIn, WSGIServer):
+        address_family = family
+        daemon_threads = True
+
+    return Threaded
+
+
+def _pages(metrics: Any, is_ready: Callable[[], bool]) -> Any:
+    """The application behind the port."""
+
+    def page(environ: dict[str, Any], start_response: Any) -> Iterable[bytes]:
+        path = environ["PATH_INFO"]
+        if path == "/metrics":
+            result: Iterable[bytes] = metrics(environ, start_response)
+            return result
+        status, text = "404 Not Found", b"pages: /metrics /healthz /readyz\n"
+        if path == "/healthz":
+            status, text = "200 OK", b"alive\n"
+        elif path == "/readyz":
+            status, text = ("200 OK", b"ready\n") if is_ready() else _NOT_READY
+        start_response(status, [("Content-Type", "text/plain; charset=utf-8")])
+        return [text]
+
+    return page
+
+
+_NOT_READY = "503 Service Unavailable", b"draining, or broken\n"
+
+
 class _Sources:
     def __init__(
-        self, gauges: Callable[[], Mapping[str, float]], counters: Callable[[], Mapping[str, float]]
+        self,
+        gauges: Callable[[], Mapping[str, float]],
+        counters: Callable[[], Mapping[str, float]],
+        help_of: Mapping[str, str],
     ) -> None:
-        self._gauges, self._counters = gauges, counters
+        self._gauges, self._counters, self._help_of = gauges, counters, help_of
 
     def collect(self) -> Iterable[Metric]:
         families: list[tuple[Any, Mapping[str, float]]] = [
@@ -83,5 +144,4 @@ class _Sources:
         ]
         for family, values in families:
             for name, value in values.items():
-                text = name.replace("_", " ")
-                yield family(f"radixkv_{name}", text.capitalize(), value=value)
+                yield family(f"radixkv_{name}", self._help_of[name], value=value)

@@ -38,7 +38,7 @@ def keep_freed_memory() -> None:
     """Let glibc keep up to 64 MiB that this process frees, instead of giving it back at once.
 
     For a process that does nothing but serve. A message of half a megabyte otherwise takes its
-    buffers from the kernel anew each time, page by page: as much time as all the rest of gRPC.
+    buffers from the kernel again each time, page by page: as much time as all the rest of gRPC.
     Elsewhere than on glibc it does nothing.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)

@@ -17,8 +17,9 @@ from radixkv.errors import ServiceError
 from radixkv.rpc import serving
 from radixkv.rpc.address import check_address, is_local, listen
 from radixkv.rpc.auth import TokenFile
+from radixkv.rpc.channel_options import AGE_OPTIONS, SERVER_OPTIONS
 from radixkv.rpc.dispatch import Dispatcher
-from radixkv.rpc.limits import AGE_OPTIONS, MAX_CALLS_IN_PYTHON, SERVER_OPTIONS
+from radixkv.rpc.limits import MAX_CALLS_IN_PYTHON
 from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.metrics import Metrics
 from radixkv.rpc.observer import Observer
@@ -28,7 +29,7 @@ from radixkv.rpc.tracing import Tracer
 
 
 class ServerOptions(TypedDict, total=False):
-    """What every server takes beside its address; `Server` says what each is."""
+    """What every server takes besides its address; `Server` says what each is."""
 
     insecure: bool
     reflection: bool | None
@@ -47,7 +48,8 @@ class Server(ABC):
     insecure: allow an address that other machines reach, without encryption.
     reflection: by default where only this machine can connect.
     tls, tokens: who may call, see `Tls` and `auth.py`; by default everyone who reaches the address.
-    metrics: host:port of the Prometheus endpoint. tracing: make OpenTelemetry spans of calls.
+    metrics: host:port of /metrics for Prometheus, /healthz and /readyz.
+    tracing: make OpenTelemetry spans of calls.
     drain_delay_s: how long it goes on at its end, NOT_SERVING, before it refuses calls: balancers
     see it and send no more.
     Raises ListenError for a malformed address, or one that needs `insecure`, InvalidArgumentError
@@ -55,6 +57,8 @@ class Server(ABC):
     """
 
     services: ClassVar[tuple[str, ...]]
+    # What each of `_gauges` and `_counters` is.
+    metric_help: ClassVar[Mapping[str, str]]
 
     def __init__(
         self,
@@ -75,15 +79,20 @@ class Server(ABC):
         self._credentials = None if tls is None else tls.server_credentials()
         self._tokens = None if tokens is None else TokenFile(tokens)
         self._metrics = Metrics()
-        self._metrics.add_sources(self._gauges, self._counters)
+        self._metrics.add_sources(self._gauges, self._counters, self.metric_help)
         self._observer = Observer(self._metrics, Tracer() if tracing else None)
         self._drain_delay_s = drain_delay_s
         self._lock = lock
+        self._is_draining = False
         self._thread: Thread | None = None
 
     @abstractmethod
     def _handlers(self, dispatcher: Dispatcher) -> Mapping[Rpc[Any, Any], Any]:
         """The gRPC method of each RPC, made by `dispatcher`. Called once, in the server's loop."""
+
+    def _is_ready(self) -> bool:
+        """Whether calls should be sent here: it serves, and does not drain."""
+        return not self._is_draining
 
     @abstractmethod
     def _gauges(self) -> Mapping[str, float]:
@@ -184,7 +193,7 @@ class Server(ABC):
     def _serve_metrics(self) -> Callable[[], None]:
         if self.metrics_address is None:
             return lambda: None
-        end = self._metrics.serve(self.metrics_address)
+        end = self._metrics.serve(self.metrics_address, self._is_ready)
         self.metrics_address = self._metrics.address
         return end
 
@@ -195,6 +204,7 @@ class Server(ABC):
         health_servicer: health.aio.HealthServicer,
         grace_s: float,
     ) -> None:
+        self._is_draining = True
         await health_servicer.enter_graceful_shutdown()
         await asyncio.sleep(self._drain_delay_s)
         end = time.monotonic() + grace_s

@@ -1,4 +1,4 @@
-"""The parts of a gRPC server beside its RPCs: health, reflection, unserved methods."""
+"""The parts of a gRPC server besides its RPCs: health, reflection, unserved methods."""
 
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence

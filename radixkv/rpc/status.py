@@ -1,7 +1,7 @@
 """Errors on the wire: one table, read by the server in one direction, by the client in the other.
 
 A refused call carries google.rpc.Status with an ErrorInfo (`reason`, domain "radixkv", the error's
-details as metadata), and beside it what the table says. What is not in the table is a bug:
+details as metadata), and what the table adds to it. What is not in the table is a bug:
 INTERNAL, without the exception's text.
 """
 
@@ -17,7 +17,7 @@ from grpc_status import rpc_status
 
 from radixkv import errors
 from radixkv.errors import RadixKVError, ServiceError
-from radixkv.rpc.unreachable import nobody_listens, why
+from radixkv.rpc.unreachable import is_unreachable, why
 
 DOMAIN = "radixkv"
 # Trailing metadata has room for 8 KiB.
@@ -27,7 +27,7 @@ Detail = Callable[[RadixKVError, str], Any]
 
 
 class Row(NamedTuple):
-    """code: of gRPC. detail: makes what goes beside the ErrorInfo."""
+    """code: of gRPC. detail: makes what goes with the ErrorInfo."""
 
     code: int
     detail: Detail | None = None
@@ -173,7 +173,7 @@ def _runtime_error(code: grpc.StatusCode, target: str, message: str) -> RadixKVE
     if code is grpc.StatusCode.RESOURCE_EXHAUSTED and "larger than max" in message:
         return errors.MessageTooLargeError(f"{target}: {message}", **details)
     if code is grpc.StatusCode.UNAVAILABLE and _NEVER_THERE.search(message):
-        details["nobody_listens"] = nobody_listens(message)
+        details["is_unreachable"] = is_unreachable(message)
         message = f"no server answers at {target}: {why(message)}"
         return errors.ServiceUnavailableError(message, **details)
     return _OF_RUNTIME.get(code, ServiceError)(f"{target}: {message}", **details)

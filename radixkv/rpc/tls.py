@@ -88,7 +88,7 @@ class _Reloading:
     def credentials(self) -> grpc.ServerCredentials:
         return grpc.dynamic_ssl_server_credentials(
             self._first,
-            cast(Any, self._fetch),  # it may return None, which gRPC's stubs do not say
+            cast(Any, self._fetch),  # it may return None, which gRPC's stubs leave out
             require_client_authentication=self._tls.ca is not None,
         )
 

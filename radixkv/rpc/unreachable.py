@@ -1,12 +1,4 @@
-"""Addresses that clients call, and why no server answered there, in words for people."""
-
-import re
-
-from radixkv.errors import InvalidArgumentError
-
-# Of gRPC's own names for addresses, those that need no port.
-_SCHEMES = ("unix:", "unix-abstract:", "dns:", "ipv4:", "ipv6:", "vsock:", "xds:")
-_HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
+"""Why no server answered at an address, in words for people."""
 
 # What is in gRPC's text, and what it means here.
 _CAUSES = {
@@ -19,24 +11,12 @@ _CAUSES = {
     "WRONG_VERSION_NUMBER": "it takes calls without TLS",
     "Socket closed": "it closed the connection; does it take TLS?",
 }
-_NOBODY_LISTENS = ("Connection refused", "No such file or directory")
+_UNREACHABLE = ("Connection refused", "No such file or directory")
 
 
-def check_target(target: str) -> None:
-    """Raises InvalidArgumentError unless it is the address of a server."""
-    found = _HOST_AND_PORT.fullmatch(target)
-    is_address = found is not None and int(found[2]) <= 65_535
-    is_name = target.startswith(_SCHEMES) and target.isprintable()
-    if not is_name and not (is_address and target.isprintable()):
-        raise InvalidArgumentError(
-            f"target must be host:port, as in 127.0.0.1:50051, or unix:/path; got {target!r}",
-            target=target,
-        )
-
-
-def nobody_listens(message: str) -> bool:
+def is_unreachable(message: str) -> bool:
     """Whether gRPC's text says that no server runs there."""
-    return any(text in message for text in _NOBODY_LISTENS)
+    return any(text in message for text in _UNREACHABLE)
 
 
 def why(message: str) -> str:

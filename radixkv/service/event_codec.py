@@ -5,18 +5,19 @@ from dataclasses import replace
 
 import numpy as np
 
-from radixkv.cache.events import Cleared, Event, Runs, Update
+from radixkv.cache.events import Cleared, Event, Update
+from radixkv.cache.runs import Runs
 from radixkv.rpc import codec
 from radixkv.tree import Stored, Trimmed
 from radixkv.v1 import watch_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 
-# Below what glibc takes from the system anew for each message.
+# Below what glibc takes from the system again for each message.
 PIECE_BYTES = 96 * 1024
 
 
 def write_update(update: Update) -> Iterator[bytes]:
-    """The update as messages of about `PIECE_BYTES`; without events one that says where it is."""
+    """The update as messages of about `PIECE_BYTES`; without events one with its position alone."""
     header = ResponseHeader(epoch=update.epoch, revision=update.revision)
     piece: list[watch_pb2.Event] = []
     size = 0
@@ -36,7 +37,10 @@ def _response(epoch: int, piece: list[watch_pb2.Event], *, more: bool) -> bytes:
 
 
 def write_snapshot(epoch: int, revision: int, runs: Runs) -> Iterator[bytes]:
-    """All runs, parents first, as messages of about `PIECE_BYTES`; one if there are none."""
+    """All runs, parents first, as messages of about `PIECE_BYTES`.
+
+    One message, without runs, for an empty cache.
+    """
     header = ResponseHeader(epoch=epoch, revision=revision)
     stored = (
         Event(revision, Stored(number, run.parent_run, run.parent_offset, run.codes, run.namespace))

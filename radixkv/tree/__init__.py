@@ -10,6 +10,8 @@ from radixkv.tree.factory import new_reader, new_tree
 from radixkv.tree.namespace import DEFAULT, Namespace
 from radixkv.tree.policies import POLICIES
 from radixkv.tree.radix_tree import (
+    NO_CHANGES,
+    Changes,
     Handle,
     InsertResult,
     MatchResult,
@@ -24,7 +26,9 @@ from radixkv.tree.tokens import as_slots, as_token_ids
 
 __all__ = [
     "DEFAULT",
+    "NO_CHANGES",
     "POLICIES",
+    "Changes",
     "ContentSpan",
     "Handle",
     "InsertResult",

@@ -15,8 +15,9 @@ from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
 from radixkv.tree.radix_tree import (
+    NO_CHANGES,
     AdmitResult,
-    Change,
+    Changes,
     Handle,
     InsertResult,
     Ledger,
@@ -206,12 +207,12 @@ class PythonRadixTree(RadixTree):
         if self.nodes.changes is None:
             self.nodes.changes = []
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> Changes:
         taken = self.nodes.changes
         if not taken:
-            return []
+            return NO_CHANGES
         self.nodes.changes = []
-        return taken
+        return Changes(taken)
 
     def walk(self) -> Iterator[NodeInfo]:
         for namespace, node in self.nodes.walk():

@@ -9,7 +9,7 @@ import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.tree.content import Content, ContentSpan
-from radixkv.tree.namespace import DEFAULT, Namespace
+from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
 
 
@@ -101,6 +101,23 @@ class Trimmed:
 
 
 Change: TypeAlias = Stored | Trimmed
+
+
+class Changes(tuple[Change, ...]):
+    """What changed, in order. The native core gives its own type, which makes them when it is read:
+    few of those that a log keeps ever are. It has a length, an iterator and `num_bytes`.
+    """
+
+    __slots__ = ()
+
+    @property
+    def num_bytes(self) -> int:
+        """Of the codes that were stored and the texts of their namespaces."""
+        stored = [change for change in self if isinstance(change, Stored)]
+        return sum(change.codes.nbytes + change.namespace.num_bytes for change in stored)
+
+
+NO_CHANGES = Changes()
 
 
 class Ledger(Protocol):
@@ -328,7 +345,7 @@ class RadixTree:
         """Record from now on what is stored and evicted; call `take_changes` regularly."""
         raise NotImplementedError
 
-    def take_changes(self) -> list[Change]:
+    def take_changes(self) -> Changes:
         """What changed since the last call, in order; a split changes nothing.
 
         Empty if changes are not tracked.
@@ -338,6 +355,16 @@ class RadixTree:
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well."""
         raise NotImplementedError
+
+    def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]:
+        """Evictable tokens, locked tokens and nodes of one namespace. Cost: O(its nodes)."""
+        check_namespace(namespace)
+        sizes, num_nodes = {False: 0, True: 0}, 0
+        for node in self.walk():
+            if node.namespace == namespace:
+                sizes[node.lock_ref > 0] += len(node.codes)
+                num_nodes += 1
+        return sizes[False], sizes[True], num_nodes
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""

@@ -26,7 +26,7 @@ from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb
 from radixkv.v1 import types_pb2 as radixkv_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/lease.proto\x12\nradixkv.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16radixkv/v1/types.proto\"\xb5\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12&\n\x03ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tremaining\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x10\n\x08num_pins\x18\x05 \x01(\r\x12\x11\n\tnum_slots\x18\x06 \x01(\r\x12\x0f\n\x07pool_id\x18\x07 \x01(\t\"p\n\x11GrantLeaseRequest\x12&\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07pool_id\x18\x04 \x01(\t\"b\n\x12GrantLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12 \n\x05lease\x18\x02 \x01(\x0b\x32\x11.radixkv.v1.Lease\"A\n\x15KeepLeaseAliveRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\x06\"~\n\x16KeepLeaseAliveResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\x12RevokeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\x06\"f\n\x13RevokeLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x10\n\x08num_pins\x18\x02 \x01(\r\x12\x11\n\tnum_slots\x18\x03 \x01(\r\":\n\x0fGetLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x15\n\rwant_holdings\x18\x02 \x01(\x08\"\x80\x01\n\x10GetLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12 \n\x05lease\x18\x02 \x01(\x0b\x32\x11.radixkv.v1.Lease\x12\r\n\x05slots\x18\x03 \x01(\x0c\x12\x0f\n\x07pin_ids\x18\x04 \x03(\x03\":\n\x11ListLeasesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListLeasesResponse\x12!\n\x06leases\x18\x01 \x03(\x0b\x32\x11.radixkv.v1.Lease\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12*\n\x06header\x18\x03 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader2\x9c\x03\n\x0cLeaseService\x12K\n\nGrantLease\x12\x1d.radixkv.v1.GrantLeaseRequest\x1a\x1e.radixkv.v1.GrantLeaseResponse\x12[\n\x0eKeepLeaseAlive\x12!.radixkv.v1.KeepLeaseAliveRequest\x1a\".radixkv.v1.KeepLeaseAliveResponse(\x01\x30\x01\x12N\n\x0bRevokeLease\x12\x1e.radixkv.v1.RevokeLeaseRequest\x1a\x1f.radixkv.v1.RevokeLeaseResponse\x12\x45\n\x08GetLease\x12\x1b.radixkv.v1.GetLeaseRequest\x1a\x1c.radixkv.v1.GetLeaseResponse\x12K\n\nListLeases\x12\x1d.radixkv.v1.ListLeasesRequest\x1a\x1e.radixkv.v1.ListLeasesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x16radixkv/v1/lease.proto\x12\nradixkv.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x16radixkv/v1/types.proto\"\xb5\x01\n\x05Lease\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12&\n\x03ttl\x18\x02 \x01(\x0b\x32\x19.google.protobuf.Duration\x12,\n\tremaining\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06holder\x18\x04 \x01(\t\x12\x10\n\x08num_pins\x18\x05 \x01(\r\x12\x11\n\tnum_slots\x18\x06 \x01(\r\x12\x0f\n\x07pool_id\x18\x07 \x01(\t\"\x87\x01\n\x11GrantLeaseRequest\x12&\n\x03ttl\x18\x01 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x0e\n\x06holder\x18\x02 \x01(\t\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x0f\n\x07pool_id\x18\x04 \x01(\t\x12\x15\n\rreplaces_pool\x18\x05 \x01(\x08\"b\n\x12GrantLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12 \n\x05lease\x18\x02 \x01(\x0b\x32\x11.radixkv.v1.Lease\"A\n\x15KeepLeaseAliveRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\x06\"~\n\x16KeepLeaseAliveResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12&\n\x03ttl\x18\x03 \x01(\x0b\x32\x19.google.protobuf.Duration\">\n\x12RevokeLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x02 \x01(\x06\"f\n\x13RevokeLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x10\n\x08num_pins\x18\x02 \x01(\r\x12\x11\n\tnum_slots\x18\x03 \x01(\r\":\n\x0fGetLeaseRequest\x12\x10\n\x08lease_id\x18\x01 \x01(\x03\x12\x15\n\rwant_holdings\x18\x02 \x01(\x08\"\x80\x01\n\x10GetLeaseResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12 \n\x05lease\x18\x02 \x01(\x0b\x32\x11.radixkv.v1.Lease\x12\r\n\x05slots\x18\x03 \x01(\x0c\x12\x0f\n\x07pin_ids\x18\x04 \x03(\x03\":\n\x11ListLeasesRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"|\n\x12ListLeasesResponse\x12!\n\x06leases\x18\x01 \x03(\x0b\x32\x11.radixkv.v1.Lease\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12*\n\x06header\x18\x03 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader2\x9c\x03\n\x0cLeaseService\x12K\n\nGrantLease\x12\x1d.radixkv.v1.GrantLeaseRequest\x1a\x1e.radixkv.v1.GrantLeaseResponse\x12[\n\x0eKeepLeaseAlive\x12!.radixkv.v1.KeepLeaseAliveRequest\x1a\".radixkv.v1.KeepLeaseAliveResponse(\x01\x30\x01\x12N\n\x0bRevokeLease\x12\x1e.radixkv.v1.RevokeLeaseRequest\x1a\x1f.radixkv.v1.RevokeLeaseResponse\x12\x45\n\x08GetLease\x12\x1b.radixkv.v1.GetLeaseRequest\x1a\x1c.radixkv.v1.GetLeaseResponse\x12K\n\nListLeases\x12\x1d.radixkv.v1.ListLeasesRequest\x1a\x1e.radixkv.v1.ListLeasesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,26 +35,26 @@ if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_LEASE']._serialized_start=95
   _globals['_LEASE']._serialized_end=276
-  _globals['_GRANTLEASEREQUEST']._serialized_start=278
-  _globals['_GRANTLEASEREQUEST']._serialized_end=390
-  _globals['_GRANTLEASERESPONSE']._serialized_start=392
-  _globals['_GRANTLEASERESPONSE']._serialized_end=490
-  _globals['_KEEPLEASEALIVEREQUEST']._serialized_start=492
-  _globals['_KEEPLEASEALIVEREQUEST']._serialized_end=557
-  _globals['_KEEPLEASEALIVERESPONSE']._serialized_start=559
-  _globals['_KEEPLEASEALIVERESPONSE']._serialized_end=685
-  _globals['_REVOKELEASEREQUEST']._serialized_start=687
-  _globals['_REVOKELEASEREQUEST']._serialized_end=749
-  _globals['_REVOKELEASERESPONSE']._serialized_start=751
-  _globals['_REVOKELEASERESPONSE']._serialized_end=853
-  _globals['_GETLEASEREQUEST']._serialized_start=855
-  _globals['_GETLEASEREQUEST']._serialized_end=913
-  _globals['_GETLEASERESPONSE']._serialized_start=916
-  _globals['_GETLEASERESPONSE']._serialized_end=1044
-  _globals['_LISTLEASESREQUEST']._serialized_start=1046
-  _globals['_LISTLEASESREQUEST']._serialized_end=1104
-  _globals['_LISTLEASESRESPONSE']._serialized_start=1106
-  _globals['_LISTLEASESRESPONSE']._serialized_end=1230
-  _globals['_LEASESERVICE']._serialized_start=1233
-  _globals['_LEASESERVICE']._serialized_end=1645
+  _globals['_GRANTLEASEREQUEST']._serialized_start=279
+  _globals['_GRANTLEASEREQUEST']._serialized_end=414
+  _globals['_GRANTLEASERESPONSE']._serialized_start=416
+  _globals['_GRANTLEASERESPONSE']._serialized_end=514
+  _globals['_KEEPLEASEALIVEREQUEST']._serialized_start=516
+  _globals['_KEEPLEASEALIVEREQUEST']._serialized_end=581
+  _globals['_KEEPLEASEALIVERESPONSE']._serialized_start=583
+  _globals['_KEEPLEASEALIVERESPONSE']._serialized_end=709
+  _globals['_REVOKELEASEREQUEST']._serialized_start=711
+  _globals['_REVOKELEASEREQUEST']._serialized_end=773
+  _globals['_REVOKELEASERESPONSE']._serialized_start=775
+  _globals['_REVOKELEASERESPONSE']._serialized_end=877
+  _globals['_GETLEASEREQUEST']._serialized_start=879
+  _globals['_GETLEASEREQUEST']._serialized_end=937
+  _globals['_GETLEASERESPONSE']._serialized_start=940
+  _globals['_GETLEASERESPONSE']._serialized_end=1068
+  _globals['_LISTLEASESREQUEST']._serialized_start=1070
+  _globals['_LISTLEASESREQUEST']._serialized_end=1128
+  _globals['_LISTLEASESRESPONSE']._serialized_start=1130
+  _globals['_LISTLEASESRESPONSE']._serialized_end=1254
+  _globals['_LEASESERVICE']._serialized_start=1257
+  _globals['_LEASESERVICE']._serialized_end=1669
 # @@protoc_insertion_point(module_scope)

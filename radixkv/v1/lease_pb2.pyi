@@ -29,16 +29,18 @@ class Lease(_message.Message):
     def __init__(self, lease_id: _Optional[int] = ..., ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., remaining: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., num_pins: _Optional[int] = ..., num_slots: _Optional[int] = ..., pool_id: _Optional[str] = ...) -> None: ...
 
 class GrantLeaseRequest(_message.Message):
-    __slots__ = ("ttl", "holder", "request_id", "pool_id")
+    __slots__ = ("ttl", "holder", "request_id", "pool_id", "replaces_pool")
     TTL_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
     POOL_ID_FIELD_NUMBER: _ClassVar[int]
+    REPLACES_POOL_FIELD_NUMBER: _ClassVar[int]
     ttl: _duration_pb2.Duration
     holder: str
     request_id: str
     pool_id: str
-    def __init__(self, ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., request_id: _Optional[str] = ..., pool_id: _Optional[str] = ...) -> None: ...
+    replaces_pool: bool
+    def __init__(self, ttl: _Optional[_Union[datetime.timedelta, _duration_pb2.Duration, _Mapping]] = ..., holder: _Optional[str] = ..., request_id: _Optional[str] = ..., pool_id: _Optional[str] = ..., replaces_pool: bool = ...) -> None: ...
 
 class GrantLeaseResponse(_message.Message):
     __slots__ = ("header", "lease")

@@ -7,12 +7,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from radixkv.attention import AttentionBatch
 from radixkv.attention.factory import new_planner
 from radixkv.attention.shared_prefix.cost import Model, costs
 from radixkv.attention.shared_prefix.cuts import candidates
+from radixkv.attention.shared_prefix.kept_plan import KeptPlan
 from radixkv.attention.shared_prefix.plan import MAX_ADVANCES, NO_ITEM, SURVEY, Shape
 from radixkv.attention.shared_prefix.python_planner import PythonPlanner
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
+from radixkv.memory.kv_pool import MHATokenToKVPool
 
 SMALL = Shape(
     group=4, kv_heads=2, wide_blocks=8, narrow_blocks=24,
@@ -215,6 +218,25 @@ def test_a_tree_is_estimated_to_pay_where_much_is_shared(query_len):
     assert much.tree_us.min() < much.flat_us / 3
     little = estimated(rows_of(128, 8192, 64), query_len)
     assert little.tree_us.min() > little.flat_us * 0.9
+
+
+@pytest.mark.parametrize(
+    ("lengths", "choice", "reason"),
+    [
+        ([16640], "tree", "short pieces are estimated to be faster, with nothing shared"),
+        ([4096] * 64, "flat", "no shared run is long enough"),
+    ],
+)
+def test_with_nothing_shared_pieces_must_be_clearly_faster(lengths, choice, reason):
+    kept = KeptPlan(MHATokenToKVPool(8, 1, 8, 128, "bfloat16"), None)
+    kept.reshape(Shape(group=4, kv_heads=8))
+    kept.follow(AttentionBatch(rows_alone(lengths), [1] * len(lengths)))
+    found = kept.explained("auto", tree="cuda", flat="fa3")
+    assert (found.choice, found.reason) == (choice, reason)
+
+
+def rows_alone(lengths):
+    return np.split(np.arange(1, sum(lengths) + 1, dtype=np.int32), np.cumsum(lengths)[:-1])
 
 
 def test_few_blocks_are_cut_shorter():

@@ -5,10 +5,9 @@ import pytest
 from radixkv.cache.events import Cleared, Event, Update
 from radixkv.router import PrefixIndex, Router
 from radixkv.tree import Trimmed
-from tests.router.conftest import CORES
-from tests.router.followers import Worker, catch_up
-from tests.router.holders import prefixes_of
-from tests.router.test_index import stored, update
+from tests.support.followers import Worker, catch_up
+from tests.support.holders import prefixes_of, stored, update
+from tests.support.trees import CORES
 
 
 @pytest.fixture(params=CORES)

@@ -8,7 +8,7 @@ import struct
 import time
 
 from radixkv import PrefixCache
-from radixkv.rpc.limits import CLIENT_OPTIONS, SERVER_OPTIONS
+from radixkv.rpc.channel_options import CLIENT_OPTIONS, SERVER_OPTIONS
 from radixkv.service import CacheServer
 
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"

@@ -1,5 +1,4 @@
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -7,7 +6,6 @@ from typer.testing import CliRunner, Result
 from radixkv import PrefixCache
 from radixkv.cli import app
 from radixkv.service import CacheServer
-from tests.cli.tiny import save_tiny_model
 
 
 @pytest.fixture
@@ -30,11 +28,3 @@ def run(monkeypatch: pytest.MonkeyPatch):
         return CliRunner().invoke(app, list(arguments), input=input)
 
     return invoke
-
-
-@pytest.fixture(scope="session")
-def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """See `save_tiny_model`."""
-    folder = tmp_path_factory.mktemp("tiny")
-    save_tiny_model(folder)
-    return folder

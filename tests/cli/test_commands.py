@@ -138,7 +138,7 @@ def test_stats(run, cache, server):
     assert "core, page size 1" in people.stdout.splitlines()[0], "the title stands on one line"
 
 
-def test_stats_of_a_cache_that_nobody_asked(run, server):
+def test_stats_of_a_cache_without_lookups(run, server):
     shown = json.loads(run("stats", "--target", server.address, "--json").stdout)
     assert shown["hit_rate"] is None
     assert "hit rate" in run("stats", "--target", server.address).stdout
@@ -216,7 +216,7 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(run, arguments, says):
 
 
 @pytest.mark.parametrize("command", [["match", "--ids", "1"], ["stats"], ["stats", "--watch"]])
-def test_nobody_there_is_one_line_and_exit_code_1(run, command):
+def test_no_server_there_is_one_line_and_exit_code_1(run, command):
     done = run(*command, "--target", "127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr == (

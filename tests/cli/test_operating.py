@@ -7,7 +7,7 @@ import pytest
 from radixkv import Namespace
 from radixkv.cli.top import _short
 from radixkv.service import CacheServer, Client
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 
 def test_watch_shows_what_there_is(run, cache, server):
@@ -29,7 +29,7 @@ def test_watch_shows_what_there_is(run, cache, server):
     assert (second["parent_run"], second["parent_offset"], second["tokens"]) == (1, 2, [9])
 
 
-def test_watch_goes_on_where_it_is_told_to(run, cache, server):
+def test_watch_goes_on_from_the_revision_given(run, cache, server):
     epoch = cache.events.epoch
     hold(cache, [1, 2, 3])
     cache.evict(2)
@@ -58,7 +58,7 @@ def test_watch_for_people(run, cache, server):
     assert "run 2 +1, 1 token from the root: 7" in only.stdout
 
 
-def test_watch_of_nobody_ends_at_once(run):
+def test_watch_without_a_server_ends_at_once(run):
     done = run("watch", "--target", "127.0.0.1:1")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "no server answers at 127.0.0.1:1" in done.stderr
@@ -70,19 +70,19 @@ def test_top(run, cache, server):
     with CacheServer(cache, "127.0.0.1:0") as other:
         targets = [server.address, other.address]
         (line,) = run("top", *targets, "127.0.0.1:1", "--once", "--json").stdout.splitlines()
-        one, two, nobody = json.loads(line)
+        one, two, absent = json.loads(line)
         assert (one["target"], one["evictable_size"], one["free_slots"]) == (targets[0], 3, 61)
         assert two["evictable_size"] == 3
-        assert nobody["target"] == "127.0.0.1:1"
-        assert nobody["error"] == "no server answers at 127.0.0.1:1: connection refused"
+        assert absent["target"] == "127.0.0.1:1"
+        assert absent["error"] == "no server answers at 127.0.0.1:1: connection refused"
         people = run("top", *targets, "127.0.0.1:1", "--once").stdout
         assert "3 workers" in people
-        assert nobody["error"] in people
+        assert absent["error"] in people
         assert all(target in people for target in targets)
         assert max(map(len, people.splitlines())) <= 80
 
 
-def test_top_once_of_nobody(run):
+def test_top_once_without_a_server(run):
     for how in ([], ["--json"]):
         done = run("top", "127.0.0.1:1", "--once", *how)
         assert done.exit_code == 1
@@ -167,6 +167,15 @@ def test_who_asks_comes_from_the_environment(run, cache, tmp_path, monkeypatch):
 
 
 WRONG = {
+    "a level of the log": (["serve", "--log-level", "loud"], "debug, info, warning or error"),
+    "text that is none": (
+        ["match", "--text", "a\udcff", "--tokenizer", "x.json"],
+        "--text must be UTF-8",
+    ),
+    "more rows than memory": (
+        ["serve", "--max-batch", str(2**40)],
+        "max_requests rows of max_context_len must fit",
+    ),
     "target": (["stats", "--target", "nonsense"], "must be host:port, as in 127.0.0.1:50051"),
     "a worker": (["top", "nonsense"], "must be host:port"),
     "a worker to route to": (["route", "--worker", "a=nonsense"], "must be host:port"),
@@ -207,3 +216,10 @@ def test_tenants_that_are_none(run, tmp_path, text):
 def test_help_shows_what_a_tokens_file_has(run):
     for command in ("serve", "route"):
         assert "[[token]]" in run(command, "--help").stdout
+
+
+def test_an_empty_address_is_not_the_default_one(run):
+    for command in (["serve"], ["route", "--worker", "a=x:1"]):
+        done = run(*command, "--listen", "")
+        assert done.exit_code == 1
+        assert "must be host:port or unix:path" in done.stderr

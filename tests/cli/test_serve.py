@@ -6,7 +6,7 @@ import json
 import pytest
 
 from radixkv.cli.prompts import parse
-from tests.cli.tiny import ids
+from tests.support.tiny_model import ids
 
 SHARED = "The quick brown fox jumps over the lazy dog. "
 
@@ -67,7 +67,7 @@ def test_the_pool_may_be_far_too_small(serve):
     ],
     ids=["bytes", "latin-1", "half a pair", "deep"],
 )
-def test_a_line_that_is_no_text_is_told_and_the_others_are_answered(
+def test_a_line_that_is_not_text_is_reported_and_the_others_are_answered(
     run, tiny_model, tmp_path, line
 ):
     file = tmp_path / "prompts.txt"
@@ -91,7 +91,7 @@ def test_chat_puts_prompts_into_the_template(serve):
     assert answers_in(done)[0]["prompt_tokens"] == len(ids("<user>hello"))
 
 
-def test_what_cannot_be_answered_is_told_and_the_rest_goes_on(serve):
+def test_what_cannot_be_answered_is_reported_and_the_rest_goes_on(serve):
     done = serve('short\n{"text": 1}\n' + "x" * 100 + "\nlast\n", "--json", "--slots", "32")
     assert done.exit_code == 1
     assert sorted(each["prompt"] for each in answers_in(done)) == ["last", "short"]
@@ -111,7 +111,7 @@ def test_prompts_are_lines_of_text_or_of_json():
     assert shown == ["a b", "c\nd", "line 4", "line 5", '["e"]']
 
 
-def test_a_line_that_is_no_text_is_told_and_the_rest_goes_on(run, tiny_model, tmp_path):
+def test_a_line_that_is_not_text_is_reported_and_the_rest_goes_on(run, tiny_model, tmp_path):
     file = tmp_path / "prompts.txt"
     file.write_bytes(b'first\n\xff\xfe\n{"prompt": "\\ud800"}\nlast\n')
     where = ["--model", str(tiny_model), "--prompts", str(file), "--listen", "127.0.0.1:0"]
@@ -148,3 +148,35 @@ def test_a_taken_address(run, server, tiny_model):
     done = run("serve", "--model", str(tiny_model), "--listen", server.address)
     assert (done.exit_code, done.stdout) == (1, "")
     assert "taken" in done.stderr
+
+
+@pytest.mark.parametrize("names", ["sglang", "vllm"])
+def test_what_is_cached_is_published_as_events(serve, tmp_path, names):
+    zmq = pytest.importorskip("zmq")
+    address = f"ipc://{tmp_path}/events"
+    with zmq.Context() as context, context.socket(zmq.SUB) as subscriber:
+        subscriber.connect(address)
+        subscriber.subscribe(b"")
+        done = serve(
+            "".join(f"{SHARED}{n}\n" for n in range(9)),
+            "--kv-events", address, "--kv-block-size", "4", "--kv-names", names,
+        )  # fmt: skip
+        assert done.exit_code == 0, done.stderr
+        _, _, batch = subscriber.recv_multipart()
+    assert b"BlockStored" in batch
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (["--kv-events-replay", "tcp://127.0.0.1:*"], "--kv-events must be given with"),
+        (["--kv-events", "nowhere"], "cannot publish events at nowhere"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-names", "x"], "--kv-names must be one of"),
+        (["--kv-events", "tcp://127.0.0.1:*", "--kv-block-size", "0"], "block_size must be"),
+    ],
+)
+def test_events_that_cannot_be_published_are_refused(serve, flags, said):
+    pytest.importorskip("zmq")
+    done = serve("one\n", *flags)
+    assert done.exit_code != 0
+    assert said in done.stderr

@@ -83,6 +83,8 @@ def plain(answer: Any) -> Any:
         return [getattr(answer, field) for field in fields], plain(answer.codes)
     if isinstance(answer, list):
         return [plain(item) for item in answer]
+    if hasattr(answer, "num_bytes"):  # the changes of either core
+        return answer.num_bytes, len(answer), [plain(change) for change in answer]
     return answer
 
 

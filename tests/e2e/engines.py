@@ -1,8 +1,8 @@
-"""A client that does an engine's work at random, with K/V that tells whose it is.
+"""A client that does an engine's work at random, with K/V that shows whose it is.
 
-The "K/V" lies in shared memory: slot by slot a hash of the prompt up to there, which whoever
-computes a token writes and whoever matches it reads. So every slot that two hold at once, and every
-slot matched after its contents are gone, is found out.
+The "K/V" lies in shared memory: slot by slot a hash of the prompt up to there, which the client
+that computes a token writes, and one that matches it reads. So every slot that two hold at once,
+and every slot matched after its contents are gone, is found out.
 """
 
 import random

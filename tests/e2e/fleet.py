@@ -9,7 +9,6 @@ import random
 import signal
 import threading
 import time
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
 from multiprocessing.shared_memory import SharedMemory
@@ -19,12 +18,13 @@ from typing import Any
 import numpy as np
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Runs, StoredRun
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.router import PrefixIndex
 from radixkv.rpc.codec import write_namespace
 from radixkv.service import CacheServer, Client, Watch
 from radixkv.v1.admin_pb2 import DumpTreeRequest, DumpTreeResponse
 from tests.e2e.engines import NUM_SLOTS, SALTS, STEPS, Engine
+from tests.support.waiting import wait_until
 
 # Forked from a process that has imported gRPC and never used it: quick, and safe.
 PROCESSES = multiprocessing.get_context("forkserver")
@@ -211,14 +211,6 @@ class Fleet:
     def counts(self) -> dict[str, int]:
         """Steps that clients made."""
         return dict(zip(STEPS, self.order.counts, strict=True))
-
-
-def wait_until(said: Callable[[], bool], what: str, timeout_s: float = 60.0) -> None:
-    """Raises AssertionError if it does not come true in time."""
-    end = time.monotonic() + timeout_s
-    while not said():
-        assert time.monotonic() < end, f"not in {timeout_s:g} s: {what}"
-        time.sleep(0.02)
 
 
 Path_ = tuple[int, ...]

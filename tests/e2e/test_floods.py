@@ -106,7 +106,7 @@ def served(serve, tmp_path):
 
 
 @pytest.mark.parametrize("make", FLOODS.values(), ids=FLOODS)
-def test_a_flood_over_one_connection_takes_no_memory_and_nobody_elses_calls(served, make):
+def test_a_flood_over_one_connection_takes_no_memory_and_no_calls_of_others(served, make):
     pid = served.process.pid
     with Client(served.address, token="engine", timeout_s=30) as client:
         client.match([1])

@@ -1,4 +1,4 @@
-"""Clients that are killed, frozen and woken, or cut off: others go on, and nobody is overwritten.
+"""Clients that are killed, frozen and woken, or cut off: others go on, none is overwritten.
 
 The "K/V" is shared memory that every client really writes to.
 """
@@ -15,7 +15,8 @@ import pytest
 
 from radixkv import PrefixCache, errors
 from radixkv.service import CacheServer, Client, InsertCall
-from tests.e2e.fleet import PROCESSES, wait_until
+from tests.e2e.fleet import PROCESSES
+from tests.support.waiting import wait_until
 
 NUM_SLOTS, TTL_S, GRACE_S = 64, 1.0, 0.8
 POOL = "pool of boot 1"
@@ -50,7 +51,7 @@ def kv_of(memory: SharedMemory) -> Any:
     return np.ndarray(NUM_SLOTS + 1, np.uint32, buffer=memory.buf)
 
 
-def engine(address: str, name: str, told: Any, work: Any, pool: str) -> None:
+def engine(address: str, name: str, reports: Any, work: Any, pool: str) -> None:
     """Stores a prefix, pins it, then writes to slots of its own what it gets to write."""
     memory = SharedMemory(name)
     kv = kv_of(memory)
@@ -60,7 +61,7 @@ def engine(address: str, name: str, told: Any, work: Any, pool: str) -> None:
     lease.insert(InsertCall([1, 2, 3, 4], slots))
     lease.pin([1, 2, 3, 4], leave_last_token=False)
     own = lease.allocate(20).slots
-    told.put(own.tolist())
+    reports.put(own.tolist())
     while True:
         value = work.get()
         try:
@@ -68,7 +69,7 @@ def engine(address: str, name: str, told: Any, work: Any, pool: str) -> None:
                 lease.check()
                 kv[slot] = value
         except errors.LeaseExpiredError:
-            told.put(value)
+            reports.put(value)
 
 
 @pytest.fixture
@@ -76,12 +77,12 @@ def start(server: CacheServer, memory: SharedMemory) -> Iterator[Callable[..., A
     started = []
 
     def start(pool: str = POOL) -> "Engine":
-        told, work = PROCESSES.SimpleQueue(), PROCESSES.SimpleQueue()
-        arguments = (server.address, memory.name, told, work, pool)
+        reports, work = PROCESSES.SimpleQueue(), PROCESSES.SimpleQueue()
+        arguments = (server.address, memory.name, reports, work, pool)
         process = PROCESSES.Process(target=engine, args=arguments, daemon=True)
         process.start()
         started.append(process)
-        return Engine(process, told, work, told.get())
+        return Engine(process, reports, work, reports.get())
 
     yield start
     for process in started:
@@ -90,10 +91,10 @@ def start(server: CacheServer, memory: SharedMemory) -> Iterator[Callable[..., A
 
 
 class Engine(NamedTuple):
-    """A process: what it tells, what it is given to write, its own slots."""
+    """A process: what it reports, what it is given to write, its own slots."""
 
     process: Any
-    told: Any
+    reports: Any
     work: Any
     own: list[int]
 
@@ -108,9 +109,9 @@ def is_over(client: Client) -> Callable[[], bool]:
     return said
 
 
-def test_a_woken_client_with_work_queued_writes_into_nobodys_slots(client, start, memory):
+def test_a_woken_client_with_work_queued_writes_into_no_slots_of_others(client, start, memory):
     with client.lease(30, "other rank", POOL) as other:
-        process, told, work, own = start()
+        process, reports, work, own = start()
         kv = kv_of(memory)
         work.put(1)
         wait_until(lambda: bool((kv[own] == 1).all()), "it writes")
@@ -123,12 +124,12 @@ def test_a_woken_client_with_work_queued_writes_into_nobodys_slots(client, start
         assert set(own) <= set(taken.tolist())
         kv[taken] = 2
         os.kill(process.pid, signal.SIGCONT)
-        assert [told.get() for _ in range(20)] == list(range(100, 120)), "it refuses all of it"
+        assert [reports.get() for _ in range(20)] == list(range(100, 120)), "it refuses all of it"
         assert (kv[taken] == 2).all()
         assert client.check() == []
 
 
-def test_its_slots_are_nobodys_while_it_may_still_write(client, start, memory):
+def test_its_slots_go_to_no_one_while_it_may_still_write(client, start, memory):
     """Between its end and the end of its grace no one else has them."""
     with client.lease(30, "other rank", POOL) as other:
         process, _, _, own = start()
@@ -160,7 +161,10 @@ def test_an_engine_that_dies_takes_its_pool_along(client, start, cache):
     assert client.match([1, 2, 3, 4]).lengths == [4]
     epoch = client.stats().epoch
     process.kill()
-    with client.lease(30, "the engine of boot 2", "pool of boot 2") as lease:
+    boot_2 = (30, "the engine of boot 2", "pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError):
+        client.lease(*boot_2)
+    with client.lease(*boot_2, replaces_pool=True) as lease:
         assert lease.epoch != epoch
         assert client.match([1, 2, 3, 4]).lengths == [0]
         assert len(lease.allocate(NUM_SLOTS).slots) == NUM_SLOTS

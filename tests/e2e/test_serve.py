@@ -1,4 +1,4 @@
-"""`radixkv serve`: a real (tiny) model answers, and a server beside it says what is cached."""
+"""`radixkv serve`: a real (tiny) model answers, and its server says what is cached."""
 
 import json
 import os
@@ -14,7 +14,7 @@ import pytest
 
 from radixkv.errors import ServiceError
 from radixkv.service import Client
-from tests.cli.tiny import ids
+from tests.support.tiny_model import ids
 
 SHARED = "The quick brown fox jumps over the lazy dog. "
 

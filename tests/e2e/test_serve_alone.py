@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 import urllib.request
 from pathlib import Path
 
@@ -32,7 +33,7 @@ with signalled() as wait:
 
 
 def test_a_signal_that_the_kernel_hands_to_another_thread_is_answered():
-    """As it does where a stopped server is told to end, and then goes on."""
+    """As it does where a stopped server is asked to end, and then goes on."""
     subprocess.run([sys.executable, "-c", SIGNAL_IN_ANOTHER_THREAD], check=True, timeout=30)
 
 
@@ -51,27 +52,29 @@ def test_an_engine_elsewhere_uses_it(serve, tmp_path):
             assert client.match([1, 2, 3, 4]).lengths == [3]
             assert client.server_info().pool_id == "p"
         assert client.match([1, 2, 3]).lengths == [0]
-    assert served.end() == (0, "")
+    assert served.end() == (
+        0, "radixkv: cache cleared, pool 'p' with 3 tokens is gone: its last lease ended, of ''\n"
+    )  # fmt: skip
 
 
 def test_sigterm_drains(serve):
-    """Balancers look away first; watches are told where to resume; then it ends with 0."""
+    """Balancers look away first; watches get where to resume; then it ends with 0."""
     served = serve("--drain-delay", "0.4")
     with Client(served.address, timeout_s=60) as client:
         lease = fill(client, [1, 2])
         health = health_pb2_grpc.HealthStub(client._channel)
-        told = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.WatchService"))
-        assert next(told).status == SERVING
+        states = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.WatchService"))
+        assert next(states).status == SERVING
         watch = client.watch()
         assert next(watch).revision == 1
         served.process.send_signal(signal.SIGTERM)
-        assert next(told).status == health_pb2.HealthCheckResponse.NOT_SERVING
+        assert next(states).status == health_pb2.HealthCheckResponse.NOT_SERVING
         assert client.match([1, 2]).lengths == [2], "still served while balancers look away"
         with pytest.raises(grpc.RpcError) as cut:
             next(watch._stream)
         assert cut.value.code() is grpc.StatusCode.UNAVAILABLE
         assert "resume after revision 1" in cut.value.details()
-        told.cancel()
+        states.cancel()
         watch.close()
         lease._closed.set()
     out, err = served.process.communicate(timeout=60)
@@ -82,11 +85,11 @@ def test_a_second_signal_ends_it_at_once(serve):
     served = serve("--drain-delay", "100")
     with Client(served.address, timeout_s=60) as client:
         health = health_pb2_grpc.HealthStub(client._channel)
-        told = health.Watch(health_pb2.HealthCheckRequest())
-        next(told)
+        states = health.Watch(health_pb2.HealthCheckRequest())
+        next(states)
         served.process.send_signal(signal.SIGTERM)
-        next(told)
-        told.cancel()
+        next(states)
+        states.cancel()
         assert served.end()[0] == -signal.SIGTERM
 
 
@@ -170,3 +173,27 @@ def test_watch_and_top_end_with_ctrl_c(serve):
             timer.start()
             _, err = process.communicate(timeout=60)
             assert (process.returncode, err) == (0, "")
+
+
+def test_sighup_reads_the_tokens_again_and_ends_nothing(serve, tmp_path):
+    file = tmp_path / "tokens.toml"
+    entry = '[[token]]\nname = "x"\nrole = "data"\ntoken = "{}"\n'
+    file.write_text(entry.format("old"))
+    served = serve("--slots", "100", "--tokens", str(file))
+    with (
+        Client(served.address, token="old", timeout_s=60) as old,
+        Client(served.address, token="new", timeout_s=60) as new,
+    ):
+        old.match([1])
+        file.write_text(entry.format("new"))
+        served.process.send_signal(signal.SIGHUP)
+        end = time.monotonic() + 30
+        while True:
+            try:
+                new.match([1])
+                break
+            except errors.UnauthenticatedError:
+                assert time.monotonic() < end
+        with pytest.raises(errors.UnauthenticatedError):
+            old.match([1])
+    assert served.end() == (0, "")

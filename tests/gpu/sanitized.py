@@ -8,7 +8,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from radixkv.attention import get_backend
-from tests.attention.batches import RAGGED, Batch, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, difference, shared
 
 BATCHES = [
     ((32, 8, 128), 1, shared((8, 512), (2, 256), own=77)),

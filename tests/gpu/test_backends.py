@@ -9,7 +9,7 @@ pytest.importorskip("triton")
 from radixkv.attention import AttentionBatch, get_backend
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.memory.kv_pool import MHATokenToKVPool
-from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared
 
 HEADS = [(2, 2), (8, 2), (3, 1)]
 FEATURES = [{"scale": 0.3}, {"softcap": 2.0}, {"window": 4}, {"window": 64}]
@@ -259,6 +259,7 @@ def test_a_tree_is_taken_where_it_pays(device):
     assert (found.choice, found.distinct_slots, found.slots) == ("tree", 3512, 192512)
     assert found.tree_us < found.flat_us
     assert str(found).startswith("tree by triton: it is estimated to be faster (tree ")
-    assert chosen(device, shared((8, 300), own=8)).reason == "flat is estimated to be as fast"
+    little = shared((64, 150), own=9000, requests=64)
+    assert chosen(device, little, (64, 1)).reason == "flat is estimated to be as fast"
     assert chosen(device, decode([300, 200, 9])).reason == "no shared run is long enough"
     assert chosen(device, RAGGED).reason == "a request has more than 16 new tokens"

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.gpu
 from radixkv.attention import AttentionBatch, backend_status, get_backend  # noqa: E402
 from radixkv.errors import InvalidArgumentError  # noqa: E402
 from radixkv.memory.kv_pool import MHATokenToKVPool  # noqa: E402
-from tests.attention.batches import RAGGED, Batch, decode, difference, shared  # noqa: E402
+from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared  # noqa: E402
 
 HAS_FA3 = backend_status()["fa3"] is None
 BACKENDS = ["triton", "tree", *(["fa3"] if HAS_FA3 else [])]

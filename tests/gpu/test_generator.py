@@ -7,7 +7,7 @@ pytest.importorskip("triton")
 pytest.importorskip("transformers")
 
 from radixkv.integrations.transformers import Generator
-from tests.attention.batches import difference
+from tests.support.attention_batches import difference
 from tests.support.llamas import greedy, llama
 
 ON_CARD = torch.cuda.is_available()
@@ -74,7 +74,7 @@ def test_the_same_tokens_as_the_model_alone(exact, alone, backend, graphs):
 @on_card
 @pytest.mark.parametrize("backend", ["triton", "tree"])
 def test_a_decode_step_waits_for_its_tokens_and_nothing_else(backend):
-    """Whatever else waited would wait for the step too, and nothing would be planned beside it."""
+    """If anything else waited, it would wait for the step, and nothing would be planned."""
     model = llama(device="cuda", dtype=torch.bfloat16, **SIZES)
     generator = generator_of(model, backend)
     generations = [generator.submit(prompt, NEW_TOKENS) for prompt in PROMPTS[:8]]

@@ -7,7 +7,7 @@ import torch
 pytest.importorskip("triton")
 
 from radixkv.kernels.gpu.attend import merge_states
-from radixkv.kernels.gpu.store import copy_slots, write_kv, write_rows
+from radixkv.kernels.gpu.store import copy_slots, move_rows, write_kv, write_rows
 
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.float8_e4m3fn]
 
@@ -72,6 +72,19 @@ def test_write_rows_writes_every_piece_in_its_place(device):
     on_device = [torch.tensor(x, dtype=torch.int32, device=device) for x in (pieces, entries)]
     write_rows(table, *on_device, longest=3000)
     assert torch.equal(table, expected)
+
+
+@pytest.mark.parametrize(
+    "moves", [[(1, 0)], [(at + 1, at) for at in range(40)], [(0, 5), (5, 9), (9, 0), (3, 1)]]
+)
+@pytest.mark.parametrize("width", [1, 700])
+def test_rows_that_move_are_all_read_before_any_is_written(device, moves, width):
+    table = torch.randint(0, 99, (41, 1024), dtype=torch.int32, device=device)
+    expected = table.clone()
+    for source, target in moves:
+        expected[target, :width] = table[source, :width]
+    move_rows(table, torch.tensor(moves, dtype=torch.int32, device=device), width)
+    assert torch.equal(table[:, :width], expected[:, :width])
 
 
 @pytest.mark.parametrize("with_sinks", [False, True])

@@ -6,7 +6,7 @@ import pytest
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, device_table, get_backend
-from tests.attention.batches import RAGGED, Batch, decode, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared
 
 BACKENDS = ["triton", "tree"]
 TREE = shared((8, 132), (4, 92), own=7)
@@ -23,7 +23,7 @@ def backend_of(name, pool):
 @pytest.mark.parametrize("paths", [RAGGED, TREE, decode([1, 40, 600])])
 @pytest.mark.parametrize("page_size", [1, 4])
 @pytest.mark.parametrize("name", BACKENDS)
-def test_a_nan_in_the_slots_of_others_reaches_nobody(device, name, page_size, paths):
+def test_a_nan_in_the_slots_of_others_reaches_no_row(device, name, page_size, paths):
     batch = batch_of(paths, device, page_size=page_size, spare=9)
     batch.spoil_the_rest()
     assert difference(batch.run(backend_of(name, batch.pool)), batch.expected()) < 1e-5
@@ -103,7 +103,7 @@ def test_names_may_be_any_sequence(device, name, kind):
 
 @pytest.mark.parametrize("name", BACKENDS)
 @pytest.mark.parametrize("names", [[None] * 8, [*range(7), None]])
-def test_a_row_without_a_name_is_sent_whole_beside_those_that_have_one(device, name, names):
+def test_a_row_without_a_version_is_sent_whole_with_those_that_have_one(device, name, names):
     """Although the step before had none at its place either."""
     batch = batch_of(TREE, device)
     backend = backend_of(name, batch.pool)

@@ -20,6 +20,7 @@ from radixkv.errors import (
 )
 from radixkv.integrations.transformers import Generator, pool_for
 from radixkv.integrations.transformers.generator import _on_their_way
+from tests.support.waiting import run_threads
 
 SYSTEM = [5, 9, 2, 14, 7, 3, 11, 60, 61, 62, 8, 4]
 PROMPTS = [[*SYSTEM, 20 + i, 40 - i, *range(i)] for i in range(8)]
@@ -596,11 +597,7 @@ def test_two_generators_may_run_one_model_in_threads_of_their_own(tiny_llama, al
     switching = sys.getswitchinterval()
     sys.setswitchinterval(1e-5)
     try:
-        threads = [threading.Thread(target=each.run) for each in generators]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*(each.run for each in generators))
     finally:
         sys.setswitchinterval(switching)
     assert tiny_llama.config._attn_implementation == attention

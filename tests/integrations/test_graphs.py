@@ -7,6 +7,7 @@ from contextlib import contextmanager
 import torch
 
 from radixkv.integrations.transformers.graphs import _captured_in
+from tests.support.waiting import run_threads
 
 
 def test_captures_of_several_threads_take_turns_and_collect_no_garbage(monkeypatch):
@@ -29,11 +30,7 @@ def test_captures_of_several_threads_take_turns_and_collect_no_garbage(monkeypat
     is_collecting, released = [], threading.Event()
     monkeypatch.setattr(torch.cuda, "graph", graph)
     monkeypatch.setattr(torch.cuda, "synchronize", lambda: events.append("waits for the device"))
-    threads = [threading.Thread(target=capture) for _ in range(2)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(capture, capture)
     assert events == ["waits for the device", "begins", "ends"] * 2
     assert is_collecting == [False, False]
     assert gc.isenabled()

@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 from transformers import AutoModelForCausalLM
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.folders import cache_folder
 from radixkv.integrations.transformers import convert, find_smollm2, load_model, load_tokenizer
 from tests.integrations.tiny_gguf import write_tiny_gguf
 
@@ -56,7 +57,7 @@ def test_where_converted_models_are_kept(monkeypatch, environment, expected):
         monkeypatch.delenv(name, raising=False)
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    assert str(convert.cache_folder()) == expected
+    assert str(cache_folder()) == expected
 
 
 @pytest.fixture
@@ -131,7 +132,7 @@ def test_a_conversion_that_fails_leaves_nothing(tiny_gguf, monkeypatch):
     monkeypatch.setattr(convert, "_convert_tokenizer", full)
     with pytest.raises(OSError, match="no space left"):
         convert.convert_gguf(tiny_gguf)
-    assert list(convert.cache_folder().iterdir()) == []
+    assert list(cache_folder().iterdir()) == []
 
 
 def test_the_small_model_has_a_name_of_its_own(smollm2_tokenizer):

@@ -2,13 +2,10 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from radixkv.lab.logs.reading import Reading, read_log
-from radixkv.lab.logs.requests import ListedLog, LoggedRequest
 from radixkv.lab.logs.store import StoredLog
-from radixkv.tree import DEFAULT
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -42,24 +39,3 @@ def read_blocks(tmp_path: Path) -> Callable[..., StoredLog]:
         return read_log(path)
 
     return read
-
-
-def ask(*prompts, sessions=None, outputs=(), namespaces=None) -> ListedLog:
-    """A log of these prompts, each text whose characters are its tokens."""
-
-    def tokens(text: str):
-        return np.array([ord(letter) for letter in text], np.int32)
-
-    sessions = sessions or "".join(chr(at) for at in range(len(prompts)))
-    return ListedLog(
-        LoggedRequest(
-            at,
-            sessions[at],
-            sessions[:at].count(sessions[at]),
-            None,
-            tokens(prompt),
-            tuple(map(tokens, outputs[at : at + 1])),
-            namespaces[at] if namespaces else DEFAULT,
-        )
-        for at, prompt in enumerate(prompts)
-    )

@@ -16,7 +16,7 @@ from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.advice import Serving, advise, check_target
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 LLAMA = Serving(SHAPES["llama-3.1-8b"], "bfloat16", tflops=400)
 SETTING = Setting(in_flight=4, outputs=True)

@@ -191,7 +191,7 @@ def test_curve_for_people(lab):
     assert "1. token" in lab("curve", "--policy", "fifo", "--capacity-of", "cache").stdout
     told = lab("curve", "--capacities", "inf")
     assert told.exit_code == 2
-    assert "has no number of tokens" in told.stderr
+    assert "--capacities must have a number of tokens" in told.stderr
 
 
 def test_explain(lab):

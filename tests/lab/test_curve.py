@@ -9,7 +9,7 @@ from radixkv.lab.replay.curve import lru_curve, sampled_curve, shrink
 from radixkv.lab.replay.paths import find_paths
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 CAPACITIES = (0, 1, 5, 17, 40, 90, 200, 1000)
 

@@ -11,7 +11,7 @@ from radixkv.lab.logs.tokenizing import ByteTokenizer, load_tokenizer
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.findings import findings
 from radixkv.lab.report.misses import explain
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 BODY = "You are a helpful assistant of the library. Answer in short sentences. " * 4
 TOOLS = [f'{{"name": "tool-{at}", "does": "{"abcdefgh"[at] * 60}"}}\n' for at in range(8)]
@@ -84,6 +84,12 @@ def test_evictions_are_told_by_whose_pressure():
 def test_answers_and_pages_are_told():
     by_cause = {each.cause: each for each in told("ab", "abcd", outputs=("cd", ""))}
     assert by_cause["answer"].advice == "cache outputs too"
+    # Cached too, but not before the request that gave it has ended.
+    running = told("ab", "abcd", outputs=("cd", ""), setting={"outputs": True, "in_flight": 2})
+    (found,) = (each for each in running if each.cause == "answer")
+    assert (found.what, found.advice) == (
+        "the answer to an earlier request, which was still running", ""
+    )  # fmt: skip
     by_cause = {each.cause: each for each in told("abcx", "abcy", setting={"page_size": 4})}
     assert by_cause["page"].advice == "a smaller page size"
 

@@ -104,7 +104,7 @@ def test_an_array_that_is_cut(tmp_path):
 def test_a_field_that_no_line_has_is_refused(tmp_path, option):
     path = write(tmp_path / "log.jsonl", {"prompt": "a", "who": "x"}, {"prompt": "b"})
     assert len(read_log(path, Reading(tokenizer="bytes", **{option: "who"}))) == 2
-    with pytest.raises(InvalidArgumentError, match=r"no line has the field 'meta\.who'"):
+    with pytest.raises(InvalidArgumentError, match=r"got 'meta\.who', which no line has"):
         read_log(path, Reading(tokenizer="bytes", **{option: "meta.who"}))
 
 

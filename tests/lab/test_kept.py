@@ -71,7 +71,7 @@ def test_a_damaged_copy_is_made_again(log, damage):
     heard.clear()
     assert prompts(read_log(log, BYTES, progress=heard.append)) == ["abcd", "abce"]
     assert heard == []
-    assert [*reading.cache_folder().iterdir()] == [folder]
+    assert [*reading.kept_logs().iterdir()] == [folder]
 
 
 KILLED = """
@@ -85,7 +85,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 
 
 def test_what_a_killed_process_left_is_removed(log):
-    target = reading.cache_folder() / "key"
+    target = reading.kept_logs() / "key"
     code = KILLED.format(target=str(target))
     ended = subprocess.run([sys.executable, "-c", code], check=False)
     assert ended.returncode == -signal.SIGKILL
@@ -95,8 +95,8 @@ def test_what_a_killed_process_left_is_removed(log):
 
 
 def test_what_another_is_writing_stays(log):
-    writing = PartialFolder(reading.cache_folder() / "key")
-    begun = reading.cache_folder() / ".new-abc"
+    writing = PartialFolder(reading.kept_logs() / "key")
+    begun = reading.kept_logs() / ".new-abc"
     begun.mkdir()
     read_log(log, BYTES)
     assert writing.path.is_dir()
@@ -106,7 +106,7 @@ def test_what_another_is_writing_stays(log):
 
 
 def test_what_was_hardly_begun_is_removed_after_a_day(log):
-    begun = reading.cache_folder() / ".new-abc"
+    begun = reading.kept_logs() / ".new-abc"
     begun.mkdir(parents=True)
     long_ago = time.time() - 100_000
     os.utime(begun, (long_ago, long_ago))
@@ -145,10 +145,10 @@ def test_no_room_for_a_tokenized_log(log):
     log.write_text("".join(json.dumps({"prompt": f"{at} " * 50}) + "\n" for at in range(200)))
     told = with_little_room("lab", "replay", log, "--tokenizer", "bytes")
     assert told.returncode == 2
-    assert told.stderr.startswith(f"radixkv: {reading.cache_folder()}")
+    assert told.stderr.startswith(f"radixkv: {reading.kept_logs()}")
     assert "cannot be written: File too large; RADIXKV_CACHE_DIR" in told.stderr
     assert told.stderr.count("\n") == 1
-    assert [*reading.cache_folder().iterdir()] == []
+    assert [*reading.kept_logs().iterdir()] == []
 
 
 @pytest.mark.parametrize("name", ["made.jsonl", "made.jsonl.gz", "made.jsonl.zst"])
@@ -208,7 +208,7 @@ def test_a_report_does_not_replace_its_log(log, tmp_path):
             app, ["lab", "report", str(log), "--tokenizer", "bytes", "--out", str(out)]
         )
         assert told.exit_code == 2
-        assert told.stderr == f"radixkv: --out {out} is the log itself\n"
+        assert told.stderr == f"radixkv: --out must be another file than the log; got {out}\n"
     assert log.read_text() == before
 
 

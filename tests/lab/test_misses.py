@@ -11,7 +11,7 @@ from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.report.misses import CAUSES, Miss, explain
 from radixkv.pages import round_up
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 
 def causes(log, **setting):

@@ -8,10 +8,10 @@ import pytest
 
 from radixkv.lab.logs.requests import in_order
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.engine import longest_request
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
-from tests.lab.conftest import ask
+from tests.lab.logs import random_log
 
 
 @dataclass
@@ -76,12 +76,6 @@ def slow(log, setting):
     return [
         pool.serve(tuple(each.token_ids.tolist()), tuple(each.outputs[0].tolist())) for each in log
     ]
-
-
-def random_log(rng, count=120):
-    words = ["abab", "abba", "bbbb", "aaca", "c"]
-    prompts = ["".join(rng.choice(words, rng.integers(1, 6))) for _ in range(count)]
-    return ask(*prompts, outputs=tuple("".join(rng.choice(words, 1)) for _ in prompts))
 
 
 @pytest.mark.parametrize("outputs", [False, True])

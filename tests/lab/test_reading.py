@@ -374,7 +374,7 @@ def test_a_log_of_something_else(write):
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="has text; give a tokenizer"):
+    with pytest.raises(InvalidArgumentError, match="tokenizer must be given for text"):
         read_log(write({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
@@ -432,7 +432,7 @@ def test_a_log_that_cannot_be_read_leaves_nothing_behind(write, tmp_path, monkey
     monkeypatch.setenv("RADIXKV_CACHE_DIR", str(tmp_path / "cache"))
     with pytest.raises(InvalidLogError):
         read_log(write(*ROWS, b"{"), BYTES)
-    assert [*reading.cache_folder().iterdir()] == []
+    assert [*reading.kept_logs().iterdir()] == []
 
 
 def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
@@ -442,7 +442,7 @@ def test_two_who_keep_the_same_log_at_once(write, tmp_path, monkeypatch):
     # The other one reads it whole while the first is reading.
     log = read_log(path, BYTES, progress=lambda _: inner or inner.append(read_log(path, BYTES)))
     assert (log.folder, len(log)) == (inner[0].folder, 2)
-    assert [*reading.cache_folder().iterdir()] == [log.folder]
+    assert [*reading.kept_logs().iterdir()] == [log.folder]
 
 
 def test_a_log_can_go_to_another_process(write):
@@ -502,3 +502,54 @@ def test_whatever_a_line_is_it_is_read_or_told(write, format, rows):
         assert f"line {told.value.details['line']}: " in log.about.first_bad[0]
     else:
         assert len(read_log(path, Reading(format=format, tokenizer="bytes"))) == len(log)
+
+
+OTHERS = {
+    "anthropic": {"system": "s", "messages": [{"role": "user", "content": "a"}]},
+    "responses": {"input": [{"role": "user", "content": "a"}]},
+    "dialogues": {"conversations": [{"from": at, "value": "a"} for at in ("human", "gpt")]},
+    "sized-blocks": SIZED,
+    "chained-blocks": BLOCK | {"chat_id": 1, "parent_chat_id": -1},
+    "lengths": {"input_tokens": 3},
+    "chat": CHAT,
+    "text": {"prompt": "a"},
+}
+MORE_FIELDS = [
+    "system", "input", "instructions", "conversations", "block_size", "chat_id", "response",
+    "parent_chat_id", "messages", "tools", "functions", "choices", "output", "content", "text",
+    "data", "request_body", "documents", "chat_template_kwargs", "outputs"
+]  # fmt: skip
+KINDS = [
+    "user",
+    "assistant",
+    "tool_use",
+    "tool_result",
+    "message",
+    "function_call",
+    "image",
+    "text",
+]
+NAMES = ["role", "type", "content", "text", "name", "input", "tool_calls", "function", "arguments",
+         "from", "value", "tool_use_id", "call_id", "output", "message"]  # fmt: skip
+PARTS = st.fixed_dictionaries(
+    {}, optional={name: VALUES | st.sampled_from([*KINDS, '{"a": 1}']) for name in NAMES}
+)
+ANSWERED = st.fixed_dictionaries(
+    {"role": st.just("assistant"), "content": st.lists(PARTS, max_size=2)}
+)
+ANYTHING = VALUES | st.lists(PARTS | ANSWERED, max_size=3)
+ANY_ROWS = st.lists(st.dictionaries(st.sampled_from(MORE_FIELDS), ANYTHING, max_size=4), max_size=4)
+
+
+@pytest.mark.parametrize("format", OTHERS)
+@given(rows=ANY_ROWS)
+@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_whatever_a_row_of_another_format_is_it_is_read_or_told(write, format, rows):
+    good = OTHERS[format]
+    path = write(good, *(json.dumps(row) for row in rows), *(good | row for row in rows))
+    log = read_log(path, Reading(format=format, tokenizer="bytes", skip_bad=True))
+    assert len(log) >= 1
+    assert all(request.length >= 1 for request in log)
+    if log.about.skipped:
+        with pytest.raises(InvalidLogError, match=r"log\.jsonl"):
+            read_log(path, Reading(format=format, tokenizer="bytes"))

@@ -10,7 +10,7 @@ from radixkv.lab.logs.requests import ListedLog
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import Scheduling, in_scheduled_order
 from radixkv.lab.replay.setting import Setting
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 from tests.support.trees import CORES
 
 

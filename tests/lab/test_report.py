@@ -22,7 +22,7 @@ from radixkv.lab.report.page import render
 from radixkv.lab.report.plots import COLOURS, line_of, plots
 from radixkv.lab.report.study import PAGE_SIZES, study
 from radixkv.tree import POLICIES
-from tests.lab.conftest import ask
+from tests.lab.logs import ask
 
 
 @pytest.fixture(scope="module")
@@ -158,7 +158,7 @@ def test_the_command(tmp_path):
     [
         (["--out", "{}"], "--out {}: it is a folder"),
         (["--out", "{}/none/report.html"], "--out {}/none/report.html: there is no folder"),
-        (["--capacities", "0,64"], "--capacities '0,64': a report takes capacities above 0"),
+        (["--capacities", "0,64"], "--capacities must be above 0 for a report; got '0,64'"),
     ],
 )
 def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path, wrong, message):

@@ -67,3 +67,10 @@ def test_every_file_and_every_format_is_tried():
     read_formats = {read(name, each).about.format for name, each in EXPECTED.items()
                     if "error" not in each}  # fmt: skip
     assert read_formats == {*FORMATS}
+
+
+def test_the_page_of_formats_has_each_of_them():
+    page = (Path(__file__).parents[2] / "docs" / "logs.md").read_text("utf-8")
+    assert {line.split("`")[1] for line in page.splitlines() if line.startswith("| `")} - {
+        "--format"
+    } == {*FORMATS}

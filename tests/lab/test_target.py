@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.engine import longest_request
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.target import PRECISION, TargetSearch
-from tests.lab.test_pool import random_log
+from tests.lab.logs import random_log
 
 SETTINGS = [
     Setting(),

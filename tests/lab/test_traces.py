@@ -3,6 +3,7 @@
 import pytest
 
 from radixkv.lab.logs.requests import in_order
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 
@@ -42,6 +43,21 @@ def test_published_hit_rates_of_traces_of_blocks_of_64(read_trace, name, capacit
     assert (log.about.format, log.about.block_size) == ("sized-blocks", 64)
     found = replay(log, Setting(64, capacity, capacity_of="cache"))
     assert 100 * found.hit_rate == pytest.approx(percent, abs=0.1)
+
+
+@pytest.mark.parametrize(
+    ("name", "page_size"),
+    [("lmcache_magagent", 1), ("taubench_airline", 16), ("hotpot_react", 64)],
+)
+def test_sixteen_in_flight_never_take_more_than_the_pool(read_trace, name, page_size):
+    log = in_order(read_trace(name), "interleave-16")
+    for factor in (1, 4):
+        capacity = factor * longest_request(log, page_size)
+        found = replay(log, Setting(page_size, capacity, in_flight=16, outputs=True))
+        assert found.peak_in_flight <= capacity
+        assert found.refused == 0
+        assert sorted(found.ids.tolist()) == [*range(len(log))]
+        assert found.prompt_tokens.sum() == log.lengths.sum()
 
 
 def test_a_published_hit_rate_of_a_trace_of_blocks(read_trace):

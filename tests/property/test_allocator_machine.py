@@ -55,7 +55,7 @@ class AllocatorMachine(RuleBasedStateMachine):
 
     @rule(data=st.data())
     def free_what_is_free(self, data: st.DataObject) -> None:
-        """With pages that are held beside it: none of them is freed."""
+        """With pages that are held as well: none of them is freed."""
         free = sorted(self.everything - set(self.held))
         if free:
             page = data.draw(st.sampled_from(free)) // self.page_size

@@ -16,7 +16,8 @@ from hypothesis import strategies as st
 from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invariant, rule
 
 from radixkv import DEFAULT, Namespace, new_tree
-from radixkv.cache.events import Event, Runs, replay, runs_of
+from radixkv.cache.events import Event
+from radixkv.cache.runs import Runs, replay, runs_of
 from radixkv.errors import NotLockedError, StaleHandleError
 from radixkv.tree import Handle, Stored
 from tests.support.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols

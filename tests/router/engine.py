@@ -10,7 +10,7 @@ import sys
 from typing import Any
 
 from radixkv import DEFAULT, Namespace, PrefixCache
-from radixkv.cache.events import runs_of
+from radixkv.cache.runs import runs_of
 from radixkv.service import CacheServer
 
 SPACES = [DEFAULT, DEFAULT, Namespace(salt="a"), Namespace(adapter="a")]

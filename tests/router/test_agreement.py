@@ -14,6 +14,7 @@ import pytest
 
 from radixkv.router import Router
 from radixkv.service import Client
+from tests.support.waiting import wait_until
 
 ENGINE = Path(__file__).parent / "engine.py"
 ROOT = Path(__file__).parents[2]
@@ -132,10 +133,7 @@ def proxies(servers):
 
 
 def until_agreed(router, worker, told) -> None:
-    end = time.monotonic() + 60
-    while router.index.position(worker) != tuple(told["position"]):
-        assert time.monotonic() < end, (router.index.view(worker), told["position"])
-        time.sleep(0.005)
+    wait_until(lambda: router.index.position(worker) == tuple(told["position"]), worker)
     held = {
         str(number): [run.parent_run, run.parent_offset, run.codes.tolist(), repr(run.namespace)]
         for number, run in router.index.runs(worker).items()

@@ -7,8 +7,8 @@ import pytest
 from radixkv.errors import CoreUnavailableError, InvalidArgumentError
 from radixkv.router import PrefixIndex
 from radixkv.router.factory import new_holdings
-from tests.router.conftest import CORES
-from tests.router.holders import codes
+from tests.support.holders import codes
+from tests.support.trees import CORES
 
 
 def test_the_core_may_be_named(core, monkeypatch):

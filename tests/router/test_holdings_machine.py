@@ -7,8 +7,8 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv import DEFAULT
 from radixkv.router.factory import new_holdings
-from tests.router.conftest import CORES
-from tests.router.holders import OTHER, Engine
+from tests.support.holders import OTHER, Engine
+from tests.support.trees import CORES
 
 KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
 SPACES = st.sampled_from([DEFAULT, OTHER])

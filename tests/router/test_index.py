@@ -4,28 +4,14 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace
-from radixkv.cache.events import Event, Update
+from radixkv.cache.events import Update
 from radixkv.errors import InvalidArgumentError, InvalidNamespaceError, InvalidTokensError
 from radixkv.router import PrefixIndex
-from radixkv.tree import Stored, Trimmed
-from tests.router.followers import Clock, Worker, catch_up, check_mirrors
-from tests.router.holders import codes
+from radixkv.tree import Trimmed
+from tests.support.followers import Worker, catch_up, check_mirrors
+from tests.support.holders import stored, update
 
 OTHER = Namespace(salt="other")
-EPOCH = 77
-
-
-def update(revision, *changes, epoch=EPOCH, **how):
-    return Update(epoch, revision, tuple(Event(revision, change) for change in changes), **how)
-
-
-def stored(run, *ids, parent=0, offset=0, namespace=Namespace()):  # noqa: B008 - it is frozen
-    return Stored(run, parent, offset, codes(*ids), namespace)
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture
@@ -162,10 +148,10 @@ def test_a_worker_that_goes_takes_what_it_held(index, followed):
 
 
 def test_workers_have_one_name_each(index, followed):
-    with pytest.raises(InvalidArgumentError, match="'a' was added before"):
+    with pytest.raises(InvalidArgumentError, match="got 'a', which was added before"):
         index.add_worker("a")
     for call in (index.remove_worker, index.view, index.position, index.runs, index.lose):
-        with pytest.raises(InvalidArgumentError, match="'z' is unknown; known are a, b") as caught:
+        with pytest.raises(InvalidArgumentError, match="must be one of a, b; got 'z'") as caught:
             call("z")
         assert caught.value.details == {"worker": "z"}
     with pytest.raises(InvalidArgumentError, match="page_size"):
@@ -270,9 +256,9 @@ def test_until_a_snapshot_is_whole_the_old_state_answers(index, followed):
     index.apply("a", first)
     assert index.view("a").state == "rebuilding"
     assert index.lookup([1, 2, 3]) == {"a": 3, "b": 3}
-    for update in more:
+    for piece in more:
         assert index.lookup([5, 6]) == {}
-        index.apply("a", update)
+        index.apply("a", piece)
     assert index.lookup([5, 6]) == {"a": 2}
     check_mirrors(index, a, b)
 
@@ -312,8 +298,8 @@ def test_a_snapshot_of_another_epoch_voids_the_old_state_at_once(index, followed
     first, *more = a.snapshot(pieces=3)
     index.apply("a", first)
     assert index.lookup([1, 2, 3]) == {"b": 3}
-    for update in more:
-        index.apply("a", update)
+    for piece in more:
+        index.apply("a", piece)
     check_mirrors(index, a, b)
 
 

@@ -9,9 +9,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv import DEFAULT
 from radixkv.router import PrefixIndex
-from tests.router.conftest import CORES
-from tests.router.followers import Worker, catch_up, check_mirrors
-from tests.router.holders import OTHER
+from tests.support.followers import Worker, catch_up, check_mirrors
+from tests.support.holders import OTHER
+from tests.support.trees import CORES
 
 KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=7)
 AT = st.integers(0, 2)

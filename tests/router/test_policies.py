@@ -46,7 +46,7 @@ def test_the_policies_there_are():
 def test_unknown_names_and_options_are_refused():
     with pytest.raises(InvalidArgumentError, match=r"one of cache-aware, .*; got 'nearest'"):
         new_policy("nearest")
-    with pytest.raises(InvalidArgumentError, match=r"policy round-robin: .*weight"):
+    with pytest.raises(InvalidArgumentError, match=r"must be those of round-robin; .*weight"):
         new_policy("round-robin", weight=2)
 
 

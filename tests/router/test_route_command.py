@@ -14,9 +14,9 @@ from radixkv.cli import app
 from radixkv.service import CacheServer
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
-from tests.router.followers import Worker
-from tests.router.test_router import until
-from tests.router.test_service import packed, pick
+from tests.support.followers import Worker
+from tests.support.router import packed, pick
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -69,7 +69,7 @@ def test_it_routes_until_it_is_told_to_stop(workers, servers, start, number):
         def states():
             return [w.state for w in stub.ListWorkers(router_pb2.ListWorkersRequest()).workers]
 
-        until(lambda: states() == ["current", "current"])
+        wait_until(lambda: states() == ["current", "current"])
         places = [p.worker for p in pick(stub, packed(1, 2), packed(4, 5))]
         assert places == ["a", servers[1].address]
     process.send_signal(number)
@@ -95,11 +95,11 @@ def test_it_starts_before_its_workers_do(workers, start, tmp_path):
             (worker,) = stub.ListWorkers(router_pb2.ListWorkersRequest()).workers
             return worker
 
-        until(lambda: state().last_error)
+        wait_until(lambda: state().last_error)
         assert state().state == "waiting"
         with CacheServer(workers[0].cache, address):
             workers[0].hold([1, 2, 3])
-            until(lambda: state().state == "current" and state().num_tokens == 3)
+            wait_until(lambda: state().state == "current" and state().num_tokens == 3)
             assert state().last_error == ""
 
 

@@ -1,7 +1,6 @@
 """The router: picks, loads, trust, and threads that feed it from streams that break."""
 
 import threading
-import time
 from typing import Any
 
 import numpy as np
@@ -17,12 +16,8 @@ from radixkv.errors import (
     ServiceUnavailableError,
 )
 from radixkv.router import PickInput, Router, RoutingChoice
-from tests.router.followers import Clock, Worker, catch_up, check_mirrors
-
-
-@pytest.fixture
-def clock():
-    return Clock()
+from tests.support.followers import Worker, catch_up, check_mirrors, is_current
+from tests.support.waiting import run_threads, wait_until
 
 
 @pytest.fixture
@@ -369,18 +364,6 @@ class Tap:
         self._news.set()
 
 
-def until(condition):
-    end = time.monotonic() + 30
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
-def is_current(router, worker):
-    log = worker.cache.events
-    return router.index.position(worker.name) == (log.epoch, log.revision)
-
-
 def test_threads_follow_the_workers(core):
     worker = Worker("a")
     worker.hold([1, 2, 3])
@@ -388,25 +371,25 @@ def test_threads_follow_the_workers(core):
     with Router(core=core) as router:
         wire = Wire(worker)
         router.add_worker("a", wire, address="here")
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         worker.hold([1, 2, 4])
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         check_mirrors(router.index, worker)
         assert router.workers()[0].address == "here"
         for _ in range(5):
             wire.cut()
             worker.hold([1, 2, len(wire.asked) + 5])
             worker.cache.evict(1)
-            until(lambda: is_current(router, worker))
+            wait_until(lambda: is_current(router, worker))
             check_mirrors(router.index, worker)
         wire.cut()
         worker.cache.reset()
         worker.hold([9])
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         check_mirrors(router.index, worker)
     assert wire.asked[0] is None
     assert None not in wire.asked[1:], "a cut watch resumes"
-    until(lambda: threading.active_count() <= threads)
+    wait_until(lambda: threading.active_count() <= threads)
     router.close()
 
 
@@ -417,19 +400,19 @@ def test_lost_history_is_replaced_and_what_refuses_is_tried_again(core):
         wire = Wire(worker)
         router.add_worker("a", wire)
         router.add_worker("b")
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         wire.refusal = ServiceUnavailableError("nobody there")
         wire.cut()
-        until(lambda: not router.workers()[0].is_here)
+        wait_until(lambda: not router.workers()[0].is_here)
         assert router.workers()[0].last_error == "nobody there"
         assert router.pick([1, 2, 3]).worker == "b"
         assert wire.asked[-1] is not None
         wire.refusal = HistoryLostError("gone")
-        until(lambda: wire.asked[-1] is None)
+        wait_until(lambda: wire.asked[-1] is None)
         wire.refusal = None
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         check_mirrors(router.index, worker)
-        until(lambda: router.workers()[0].is_here)
+        wait_until(lambda: router.workers()[0].is_here)
         assert router.workers()[0].last_error is None
         router.remove_worker("a")
         assert router.index.workers == ("b",)
@@ -442,10 +425,10 @@ def test_a_source_with_a_bug_is_told_and_tried_again(core, caplog):
         wire = Wire(worker)
         wire.refusal = RuntimeError("a bug")
         router.add_worker("a", wire)
-        until(lambda: router.workers()[0].last_error == "a bug")
-        until(lambda: "RuntimeError: a bug" in caplog.text)
+        wait_until(lambda: router.workers()[0].last_error == "a bug")
+        wait_until(lambda: "RuntimeError: a bug" in caplog.text)
         wire.refusal = None
-        until(lambda: is_current(router, worker))
+        wait_until(lambda: is_current(router, worker))
         check_mirrors(router.index, worker)
 
 
@@ -473,12 +456,8 @@ def test_picks_while_workers_change(core):
                     wrong.append(pick)
                 router.finish(pick)
 
-        threads = [threading.Thread(target=target) for target in (work, ask, ask)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(work, ask, ask)
         for worker in workers:
-            until(lambda worker=worker: is_current(router, worker))
+            wait_until(lambda worker=worker: is_current(router, worker))
         check_mirrors(router.index, *workers)
     assert wrong == []

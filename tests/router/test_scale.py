@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from tests.router.holders import codes
+from tests.support.holders import codes
 
 
 def stored(holdings, holder, *args):

@@ -1,5 +1,7 @@
 """Who may ask the router what, encryption, figures; and workers that ask who watches them."""
 
+from importlib.metadata import version
+
 import grpc
 import pytest
 import trustme
@@ -12,11 +14,9 @@ from radixkv.rpc import codec
 from radixkv.service import CacheServer, Client, Tls
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
-from tests.router.test_router import until
-from tests.router.test_service import packed, refusal
-from tests.service.helpers import hold
-from tests.service.test_auth import TOKENS, files_of
-from tests.service.test_observing import figures
+from tests.support.router import packed, refusal
+from tests.support.service import TOKENS, figures, files_of, hold
+from tests.support.waiting import wait_until
 
 PICK = router_pb2.PickRequest(sequences=[packed(1, 2)])
 PICK_OF_A = router_pb2.PickRequest(
@@ -106,8 +106,8 @@ def test_workers_that_ask_who_watches_them(router, tokens):
         def statuses():
             return {status.view.worker: status for status in router.workers()}
 
-        until(lambda: statuses()["watch"].view.state == "current")
-        until(lambda: statuses()["data"].last_error)
+        wait_until(lambda: statuses()["watch"].view.state == "current")
+        wait_until(lambda: statuses()["data"].last_error)
         assert "may not call Watch" in statuses()["data"].last_error
         assert router.pick([1, 2, 3]).worker == "watch"
         router.close()
@@ -118,6 +118,25 @@ def test_workers_that_ask_who_watches_them(router, tokens):
 def test_a_tokens_file_that_is_none(router, tmp_path):
     with pytest.raises(errors.InvalidArgumentError, match="tokens file"):
         RouterServer(router, "127.0.0.1:0", tokens=tmp_path / "none.toml")
+
+
+def test_figures_of_picks_by_worker_and_reason(router):
+    router.add_worker("b")
+    with (
+        RouterServer(router, "127.0.0.1:0", metrics="127.0.0.1:0") as server,
+        grpc.insecure_channel(server.address) as channel,
+    ):
+        cache = PrefixCache(64)
+        hold(cache, [1, 2, 3])
+        router.apply("b", cache.events.read(0, 0, 1 << 20))
+        RouterServiceStub(channel).Pick(
+            router_pb2.PickRequest(sequences=[packed(1, 2, 3, 4)]), timeout=60
+        )
+        found = figures(server)
+        assert found["radixkv_router_picks_total", "b,longest match"] == 1
+        assert found["radixkv_router_prompt_tokens_total", "b"] == 4
+        assert found["radixkv_router_matched_tokens_total", "b"] == 3
+        assert ("radixkv_build_info", version("radixkv")) in found
 
 
 def test_a_tenant_moves_and_ends_no_pick_of_another(router, tokens):

@@ -3,12 +3,9 @@
 import threading
 
 import grpc
-import numpy as np
 import pytest
-from google.rpc import error_details_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
-from grpc_status import rpc_status
 
 from radixkv import Namespace, errors
 from radixkv.router import ConsistentHashing, Router
@@ -18,10 +15,9 @@ from radixkv.service import CacheServer, Client
 from radixkv.v1 import router_pb2
 from radixkv.v1.router_pb2_grpc import RouterServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence
-from tests.router.followers import Worker, catch_up
-from tests.router.test_router import is_current, until
-
-DEADLINE_S = 60
+from tests.support.followers import Worker, catch_up, is_current
+from tests.support.router import DEADLINE_S, packed, pick, refusal
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -59,23 +55,6 @@ def filled(router):
     for worker in workers:
         catch_up(router.index, worker)
     return workers
-
-
-def packed(*ids):
-    return TokenSequence(packed=np.array(ids, "<i4").tobytes())
-
-
-def pick(stub, *sequences, **how):
-    request = router_pb2.PickRequest(sequences=sequences, **how)
-    return stub.Pick(request, timeout=DEADLINE_S).picks
-
-
-def refusal(call):
-    with pytest.raises(grpc.RpcError) as caught:
-        call()
-    info = error_details_pb2.ErrorInfo()
-    assert rpc_status.from_call(caught.value).details[0].Unpack(info)
-    return caught.value.code(), info.reason, dict(info.metadata)
 
 
 def test_pick(stub, filled):
@@ -259,11 +238,11 @@ def test_a_router_over_real_servers():
             workers[0].hold([1, 2, 3])
             workers[1].hold([4, 5, 6])
             for worker in workers:
-                until(lambda worker=worker: is_current(router, worker))
+                wait_until(lambda worker=worker: is_current(router, worker))
             assert [p.worker for p in pick(stub, packed(1, 2), packed(4, 5))] == ["a", "b"]
             servers[1].stop()
             clients[1].close()
-            until(lambda: not router.workers()[1].is_here)
+            wait_until(lambda: not router.workers()[1].is_here)
             assert {p.worker for p in pick(stub, packed(4, 5), packed(9))} == {"a"}
         router.close()
         for client in clients:
@@ -319,18 +298,18 @@ def test_a_watch_that_lags_is_shown_and_weighed():
             return worker
 
         worker.hold([1, 2, 3])
-        until(lambda: is_current(router, worker))
-        until(lambda: status().lag_revisions == 0)
+        wait_until(lambda: is_current(router, worker))
+        wait_until(lambda: status().lag_revisions == 0)
         told = status().applied.revision
         slow.may_go.clear()
         for n in range(10, 210):
             worker.hold([n])
         made = worker.cache.events.revision - told
-        until(lambda: status().lag_revisions == made)
+        wait_until(lambda: status().lag_revisions == made)
         assert made >= 200
         assert (status().trust, status().state) == (0.5, "current")
         slow.may_go.set()
-        until(lambda: (status().lag_revisions, status().trust) == (0, 1))
+        wait_until(lambda: (status().lag_revisions, status().trust) == (0, 1))
         assert status().work_tokens > 190
         router.close()
 
@@ -349,14 +328,14 @@ def test_a_worker_that_is_gone_is_picked_no_more_until_it_is_back(caplog, tmp_pa
             router.follow("a", to_a)
             router.follow("b", to_b)
             b.hold([1, 2, 3])
-            until(lambda: is_current(router, a) and is_current(router, b))
+            wait_until(lambda: is_current(router, a) and is_current(router, b))
             assert router.pick([1, 2, 3]).worker == "b"
-        until(lambda: not router.workers()[1].is_here)
+        wait_until(lambda: not router.workers()[1].is_here)
         assert "no server answers" in router.workers()[1].last_error
-        until(lambda: router.pick([1, 2, 3]).worker == "a")
+        wait_until(lambda: router.pick([1, 2, 3]).worker == "a")
         with CacheServer(b.cache, where):
-            until(lambda: router.workers()[1].is_here)
-            until(lambda: router.pick([1, 2, 3]).worker == "b")
+            wait_until(lambda: router.workers()[1].is_here)
+            wait_until(lambda: router.pick([1, 2, 3]).worker == "b")
             assert router.workers()[1].last_error is None
     said = [r.getMessage() for r in caplog.records if r.name == "radixkv.router.feeding"]
     # Whether its watch ends with a word of its own is a matter of time.
@@ -382,8 +361,8 @@ def test_a_worker_that_cannot_be_probed_is_picked_all_the_same(caplog):
     ):
         router.follow("a", Odd(client))
         worker.hold([1, 2, 3])
-        until(lambda: is_current(router, worker))
-        until(lambda: "worker a cannot be probed" in caplog.text)
+        wait_until(lambda: is_current(router, worker))
+        wait_until(lambda: "worker a cannot be probed" in caplog.text)
         asked = caplog.text.count("cannot be probed")
         assert router.pick([1, 2]).worker == "a"
         router.remove_worker("a")

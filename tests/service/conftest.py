@@ -1,12 +1,13 @@
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
 
 from radixkv import PrefixCache
 from radixkv.service import CacheServer, Client
-from tests.service.helpers import connect
+from tests.support.service import connect
 
 
 @pytest.fixture
@@ -20,8 +21,16 @@ def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def server(cache: PrefixCache, address: str) -> Iterator[CacheServer]:
-    with CacheServer(cache, address) as server:
+def server_options() -> dict[str, Any]:
+    """How the server is started; a file of tests has its own."""
+    return {}
+
+
+@pytest.fixture
+def server(
+    cache: PrefixCache, address: str, server_options: dict[str, Any]
+) -> Iterator[CacheServer]:
+    with CacheServer(cache, address, **server_options) as server:
         yield server
 
 

@@ -12,7 +12,7 @@ from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
 from radixkv.v1.info_pb2 import GetStatsRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
-from tests.service.helpers import connect, details, hold, refusal
+from tests.support.service import connect, details, hold, refusal
 
 ASK = GetStatsRequest()
 A, B = Namespace(salt="a"), Namespace(salt="b")

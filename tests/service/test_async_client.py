@@ -9,7 +9,7 @@ import pytest
 from radixkv import Namespace, errors
 from radixkv.service import AsyncClient, Client
 from radixkv.service.client import calls
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 
 async def test_the_same_answers_as_the_blocking_client(cache, server, client):

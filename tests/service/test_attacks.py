@@ -25,7 +25,7 @@ from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.service.helpers import SlowCache, connect, details, hold, refusal
+from tests.support.service import SlowCache, connect, details, hold, refusal
 
 ONE = MatchPrefixRequest(sequences=[TokenSequence(ids=[1])])
 

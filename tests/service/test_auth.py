@@ -16,35 +16,9 @@ from radixkv.rpc.method_table import SERVICES
 from radixkv.service import AsyncClient, CacheServer, Client, InsertCall, Tls
 from radixkv.v1.info_pb2 import GetServerInfoRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
-from tests.service.helpers import details, hold, refusal
+from tests.support.service import TOKENS, details, files_of, hold, refusal
+from tests.support.waiting import wait_until
 
-TOKENS = """
-[[token]]
-name = "engine-1"
-role = "data"
-token = "data-token"
-
-[[token]]
-name = "engine-2"
-role = "data"
-token = "other-data-token"
-
-[[token]]
-name = "tenant-a"
-role = "data"
-token = "a-token"
-salt = "a"
-
-[[token]]
-name = "router"
-role = "watch"
-token = "watch-token"
-
-[[token]]
-name = "operator"
-role = "admin"
-token = "admin-token"
-"""
 A, B = Namespace(salt="a"), Namespace(salt="b")
 
 
@@ -56,9 +30,8 @@ def tokens(tmp_path):
 
 
 @pytest.fixture
-def server(cache, address, tokens):
-    with CacheServer(cache, address, tokens=tokens, alone=True) as server:
-        yield server
+def server_options(tokens):
+    return {"tokens": tokens, "alone": True}
 
 
 @pytest.fixture
@@ -192,13 +165,15 @@ def test_request_ids_of_others_are_others(connected, server):
 
 def until_refused(client):
     """The file is read in a thread, so the calls of the next moments may still be taken."""
-    end = time.monotonic() + 60
-    while time.monotonic() < end:
+
+    def is_refused() -> bool:
         try:
             client.match([1])
         except errors.UnauthenticatedError:
-            return
-    pytest.fail("the token is still taken")
+            return True
+        return False
+
+    wait_until(is_refused)
 
 
 def test_a_reload_reads_the_file_at_once(server, connected, tokens):
@@ -218,16 +193,22 @@ def test_a_long_file_is_read_beside_the_calls(tmp_path, cache):
     file.write_text(entry.format("new"))
     known.reload()
     caller = threading.get_ident()
-    read_by = []
+    read_by, asked = [], threading.Event()
     read = auth._read
+
+    def slow_read(path):
+        read_by.append(threading.get_ident())
+        assert asked.wait(60)
+        return read(path)
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            auth, "_read", lambda path: read_by.append(threading.get_ident()) or read(path)
-        )
+        patch.setattr(auth, "_read", slow_read)
         assert known.principal([("authorization", "Bearer t9999")]).name == "n9999"
+        asked.set()
         known._reading.join()
     assert known.principal([("authorization", "Bearer tnew")]).name == "nnew"
-    assert read_by != [caller]
+    assert read_by
+    assert caller not in read_by
 
 
 def test_a_changed_file_is_read_again_and_a_broken_one_is_not(
@@ -315,15 +296,6 @@ def test_logs_have_no_tokens_ids_nor_salts(connected, caplog):
 @pytest.fixture(scope="module")
 def authority():
     return trustme.CA()
-
-
-def files_of(authority: trustme.CA, folder: Path, name: str) -> Tls:
-    issued = authority.issue_cert(name)
-    folder.mkdir(exist_ok=True)
-    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
-    issued.private_key_pem.write_to_path(folder / "key.pem")
-    authority.cert_pem.write_to_path(folder / "ca.pem")
-    return Tls(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")
 
 
 @pytest.fixture

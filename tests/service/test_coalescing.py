@@ -5,13 +5,15 @@ import signal
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import AsyncClient, CacheServer, Client
 from radixkv.service.client import calls, coalesce
-from tests.service.helpers import SlowCache, hold
+from tests.support.service import SlowCache, hold
+from tests.support.waiting import run_threads
 
 
 class CountingServer(CacheServer):
@@ -68,11 +70,7 @@ def test_answers_are_each_callers_own():
                 if reply.lengths != [n] or len(reply.matches[0].slots) != n:
                     wrong.append((n, reply))
 
-        threads = [threading.Thread(target=ask, args=(n,)) for n in range(1, 9)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*(partial(ask, n) for n in range(1, 9)))
         assert wrong == []
 
 

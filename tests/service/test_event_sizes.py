@@ -7,7 +7,7 @@ from radixkv import PrefixCache
 from radixkv.cache.events import Event, Update
 from radixkv.service.event_codec import write_update
 from radixkv.tree import DEFAULT, Stored, Trimmed
-from tests.service.helpers import hold
+from tests.support.service import hold
 
 EPOCH, REVISION, RUN = 2**63 + 1, 2**34, 2**33  # as many revisions as 500 a second for a year
 

@@ -8,7 +8,7 @@ from radixkv.errors import InvalidArgumentError, RequestIdReusedError
 from radixkv.service.server import idempotency
 from radixkv.service.server.idempotency import Replies
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
-from tests.service.helpers import Clock
+from tests.support.clock import Clock
 
 
 class Book:
@@ -89,3 +89,13 @@ def test_bytes_are_bounded(book, monkeypatch):
     for _ in range(5):
         book.ask(new_id())
     assert len(book.replies) == 2
+
+
+def test_a_caller_with_many_replies_pushes_out_its_own(book, monkeypatch):
+    monkeypatch.setattr(idempotency, "_MOST", 4)
+    mine = new_id()
+    first = book.ask(mine, caller="me")
+    for _ in range(50):
+        book.ask(new_id(), caller="you")
+    assert book.ask(mine, caller="me") == first
+    assert len(book.replies) == 4

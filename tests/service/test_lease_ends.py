@@ -6,14 +6,8 @@ from radixkv import PrefixCache
 from radixkv.rpc.auth import ANYONE
 from radixkv.service.server import leases as module
 from radixkv.service.server.leases import Leases
-from tests.service.helpers import Clock
 
 GRACE_S = 5.0
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -1,7 +1,7 @@
 """LeaseService, over real sockets, by a clock that the tests turn."""
 
-import threading
 import time
+from functools import partial
 
 import grpc
 import pytest
@@ -9,21 +9,17 @@ from google.protobuf.duration_pb2 import Duration
 
 from radixkv import PrefixCache, errors
 from radixkv.rpc.limits import LEASE_GRACE_S, LEASE_MARGIN_S
-from radixkv.service import AsyncClient, CacheServer, InsertCall
+from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
-from tests.service.helpers import Clock, connect, details, hold, refusal
+from tests.support.clock import Clock
+from tests.support.service import connect, details, hold, refusal
+from tests.support.waiting import run_threads, wait_until
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def server(cache, address, clock):
-    with CacheServer(cache, address, alone=True, clock=clock) as server:
-        yield server
+def server_options(clock):
+    return {"alone": True, "clock": clock}
 
 
 @pytest.fixture
@@ -38,13 +34,6 @@ def grant(client, ttl_s=60.0, **fields):
     from radixkv.service.client import lease_calls
 
     return client.send(lease_calls.grant(ttl_s, **fields))
-
-
-def wait_until(said) -> None:
-    end = time.monotonic() + 30
-    while not said():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def test_a_lease_tells_what_it_holds(cache, quiet):
@@ -309,13 +298,22 @@ def fill(client, pool_id, tokens):
     return lease
 
 
-def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
+def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet, caplog):
     """The engine that owns the pool dies and comes back with another."""
     old = fill(quiet, "pool of boot 1", [1, 2, 3])
     router = quiet.lease(60)
     held = old.allocate(4).slots
     assert cached(quiet, [1, 2, 3]) == 3
-    new = quiet.lease(60, pool_id="pool of boot 2")
+    with pytest.raises(errors.LiveRequestsError, match="while leases name it") as caught:
+        quiet.lease(60, pool_id="pool of boot 2")
+    assert caught.value.details["pool_id"] == "pool of boot 1"
+    assert cached(quiet, [1, 2, 3]) == 3
+    new = quiet.lease(60, pool_id="pool of boot 2", replaces_pool=True)
+    said = [record.getMessage() for record in caplog.records if "cache cleared" in record.message]
+    assert said == [
+        "cache cleared, pool 'pool of boot 1' with 3 tokens is gone: "
+        "a caller replaced it by 'pool of boot 2'"
+    ]
     assert new.epoch != old.epoch
     assert cached(quiet, [1, 2, 3]) == 0
     assert quiet.server_info().pool_id == "pool of boot 2"
@@ -326,6 +324,41 @@ def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet):
     with pytest.raises((errors.EpochMismatchError, errors.LeaseExpiredError)):
         old.free(held)
     assert quiet.check() == []
+
+
+def test_the_end_of_a_pool_is_told_in_one_line(quiet, caplog):
+    fill(quiet, "p", [1, 2]).close()
+    (said,) = [record for record in caplog.records if "cache cleared" in record.message]
+    assert said.getMessage() == (
+        "cache cleared, pool 'p' with 2 tokens is gone: its last lease ended, of ''"
+    )
+
+
+def test_only_an_admin_replaces_a_pool(cache, tmp_path):
+    (tmp_path / "tokens.toml").write_text(
+        '[[token]]\nname = "engine"\nrole = "data"\ntoken = "e"\n'
+        '[[token]]\nname = "op"\nrole = "admin"\ntoken = "o"\n'
+    )
+    with (
+        CacheServer(cache, "127.0.0.1:0", alone=True, tokens=tmp_path / "tokens.toml") as server,
+        Client(server.address, token="e", timeout_s=60) as engine,
+        Client(server.address, token="o", timeout_s=60) as operator,
+        engine.lease(60, pool_id="p"),
+    ):
+        with pytest.raises(errors.ForbiddenError, match="may not replace a pool"):
+            engine.lease(60, pool_id="q", replaces_pool=True)
+        with operator.lease(60, pool_id="q", replaces_pool=True) as lease:
+            assert lease.pool_id == "q"
+
+
+async def test_an_async_lease_is_entered_at_once_or_awaited_before(server):
+    async with AsyncClient(server.address, timeout_s=60) as client:
+        async with client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        async with await client.lease(60, pool_id="p") as lease:
+            assert len((await lease.allocate(3)).slots) == 3
+        lease = await client.lease(60)
+        await lease.close()
 
 
 def test_ranks_of_one_engine_share_a_pool(quiet):
@@ -481,11 +514,7 @@ def test_many_holders_at_once(cache, server):
             wrong.append(error)
 
     with connect(server.address) as client, client.lease(60, pool_id="p"):
-        threads = [threading.Thread(target=work, args=(number,)) for number in range(6)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
+        run_threads(*(partial(work, number) for number in range(6)))
         assert wrong == []
         stats = client.stats()
         assert (stats.allocated_slots, stats.protected_size, stats.num_pins) == (0, 0, 0)

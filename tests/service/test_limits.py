@@ -15,7 +15,7 @@ from radixkv.v1.info_pb2 import GetStatsResponse
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.service.helpers import SlowCache, connect, hold
+from tests.support.service import SlowCache, connect, hold
 
 
 def test_the_server_tells_its_limits(cache, client):

@@ -12,7 +12,8 @@ import pytest
 
 from radixkv import PrefixCache, errors
 from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
-from tests.service.helpers import hold
+from tests.support.service import hold
+from tests.support.waiting import wait_until
 
 
 class Proxy:
@@ -85,13 +86,6 @@ def direct(server):
         yield client
 
 
-def until(condition) -> None:
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def held(direct, lease):
     info = direct.lease_info(lease.id)
     return info.num_slots, info.num_pins
@@ -113,7 +107,7 @@ def test_what_a_lost_answer_took_comes_back(proxy, direct, cache, call, how):
             with pytest.raises((errors.DeadlineExceededError, errors.ServiceUnavailableError)):
                 call(lease)
             proxy.delay_s, proxy.cut = 0.0, False
-        until(lambda: held(direct, lease) == (0, 0))
+        wait_until(lambda: held(direct, lease) == (0, 0))
         assert cache.free_size == 997, "and they are free again"
 
 
@@ -136,7 +130,7 @@ def test_pins_of_a_lost_insert_are_dropped_and_its_tokens_stay(proxy, direct, ca
         with pytest.raises(errors.DeadlineExceededError):
             lease.insert(InsertCall([1, 2, 3], slots[:3], keep=True), timeout_s=0.2)
         proxy.delay_s = 0.0
-        until(lambda: held(direct, lease) == (1, 0))
+        wait_until(lambda: held(direct, lease) == (1, 0))
         assert lease.holdings(timeout_s=60).slots.tolist() == slots[3:].tolist()
         assert cache.probe([1, 2, 3]) == 3
 
@@ -198,7 +192,7 @@ def test_delays_and_cuts_at_random_leave_nothing_that_the_caller_does_not_know(
             except (errors.DeadlineExceededError, errors.ServiceUnavailableError):
                 pass
         proxy.delay_s, proxy.cut = 0.0, False
-        until(lambda: held(direct, lease) == (len(known), len(pins)))
+        wait_until(lambda: held(direct, lease) == (len(known), len(pins)))
         found = lease.holdings(timeout_s=60)
         assert found.slots.tolist() == sorted(known)
         assert sorted(found.pin_ids) == sorted(pins)

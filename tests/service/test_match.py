@@ -12,7 +12,7 @@ from radixkv.service import CacheServer, Prompt
 from radixkv.v1.prefix_cache_pb2 import MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.service.helpers import connect, hold
+from tests.support.service import connect, hold
 
 
 def test_lengths_come_in_the_order_asked(cache, client):

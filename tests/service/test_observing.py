@@ -1,8 +1,10 @@
 """What operators see: Prometheus figures, traces."""
 
 import socket
+import time
 import urllib.error
 import urllib.request
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from opentelemetry import trace
@@ -13,28 +15,12 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.service import CacheServer
-from tests.service.helpers import connect, hold
-
-
-def figures(server) -> dict[tuple[str, str], float]:
-    """Every sample by its name and its labels' values."""
-    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
-        text = page.read().decode()
-    samples = [
-        ((sample.name, ",".join(sorted(sample.labels.values()))), sample.value)
-        for family in text_string_to_metric_families(text)
-        for sample in family.samples
-    ]
-    assert len(dict(samples)) == len(samples), "each is told once"
-    return dict(samples)
+from tests.support.service import connect, figures, hold
 
 
 @pytest.fixture
-def server(cache, address):
-    with CacheServer(
-        cache, address, metrics="127.0.0.1:0", tenants={"blue": "secret salt of blue"}
-    ) as server:
-        yield server
+def server_options():
+    return {"metrics": "127.0.0.1:0", "tenants": {"blue": "secret salt of blue"}}
 
 
 def test_sizes_and_counters_are_the_caches_own(cache, server, client):
@@ -120,6 +106,66 @@ def test_where_no_figures_can_be_told(cache, where):
         CacheServer(cache, "127.0.0.1:0", metrics=where),
     ):
         pass
+
+
+def page(server, path):
+    """Status and text."""
+    try:
+        with urllib.request.urlopen(f"http://{server.metrics_address}{path}", timeout=30) as found:
+            return found.status, found.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+
+
+def test_pages_beside_the_figures(cache):
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        assert page(server, "/healthz") == (200, "alive\n")
+        assert page(server, "/readyz") == (200, "ready\n")
+        assert page(server, "/metrics")[0] == 200
+        for other in ("/", "/metricsx", "/nowhere"):
+            assert page(server, other) == (404, "pages: /metrics /healthz /readyz\n")
+
+
+def test_every_figure_says_what_it_is(cache):
+    """Help is a sentence, not the name again."""
+    with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
+        _, text = page(server, "/metrics")
+    families = list(text_string_to_metric_families(text))
+    assert {"radixkv_num_slots", "radixkv_free_slots", "radixkv_build_info"} <= {
+        each.name for each in families
+    }
+    for family in families:
+        words = family.name.removeprefix("radixkv_").replace("_", " ")
+        assert family.documentation.lower() not in ("", words)
+
+
+def test_a_server_that_drains_is_not_ready(cache):
+    server = CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0", drain_delay_s=2.0)
+    with server, ThreadPoolExecutor(1) as pool:
+        stopping = pool.submit(server.stop)
+        end = time.monotonic() + 30
+        while page(server, "/readyz")[0] == 200:
+            assert time.monotonic() < end
+        assert page(server, "/readyz") == (503, "draining, or broken\n")
+        assert page(server, "/healthz")[0] == 200
+        stopping.result()
+
+
+def test_a_broken_cache_is_not_ready(cache):
+    with (
+        CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server,
+        connect(server.address) as client,
+    ):
+        cache.loans.borrower_of[3] = 1
+        assert client.check()
+        assert page(server, "/readyz")[0] == 503
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="no IPv6 here")
+def test_figures_on_an_address_of_ipv6(cache):
+    with CacheServer(cache, "127.0.0.1:0", metrics="[::1]:0") as server:
+        assert server.metrics_address.startswith("[::1]:")
+        assert page(server, "/healthz") == (200, "alive\n")
 
 
 def free_address() -> str:

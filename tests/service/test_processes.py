@@ -2,15 +2,18 @@
 
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
 import time
+from contextlib import ExitStack
 
 import pytest
 
 from radixkv import errors
-from tests.service.helpers import hold
+from radixkv.service import CacheServer
+from tests.support.service import hold
 
 
 def start(script: str, *args: str) -> subprocess.Popen:
@@ -176,3 +179,17 @@ def test_a_script_that_ends_beside_a_server_prints_nothing():
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+def test_a_unix_path_whose_server_takes_no_connections_now_is_taken(cache, tmp_path):
+    """A full queue of connections does not keep another server waiting."""
+    path = str(tmp_path / "full.sock")
+    with socket.socket(socket.AF_UNIX) as listening, ExitStack() as stack:
+        listening.bind(path)
+        listening.listen(0)
+        for _ in range(4):
+            waiting = stack.enter_context(socket.socket(socket.AF_UNIX))
+            waiting.setblocking(False)
+            waiting.connect_ex(path)
+        with pytest.raises(errors.ListenError, match="the path is taken"):
+            CacheServer(cache, f"unix:{path}").start()

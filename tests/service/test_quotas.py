@@ -11,7 +11,8 @@ from radixkv.rpc.quota import TENANT_DEFAULT, CallCounts, Quota
 from radixkv.service import CacheServer, Client, InsertCall
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
-from tests.service.helpers import Clock, details, hold, refusal
+from tests.support.clock import Clock
+from tests.support.service import details, hold, refusal
 
 TOKENS = """
 [[token]]
@@ -47,11 +48,6 @@ A, B = Namespace(salt="a"), Namespace(salt="b")
 @pytest.fixture
 def cache():
     return PrefixCache(64)
-
-
-@pytest.fixture
-def clock():
-    return Clock()
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from radixkv.service import CacheServer, Prompt
 from radixkv.v1.prefix_cache_pb2 import AllocateSlotsRequest, MatchPrefixRequest
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import ContentSpan, TokenSequence
-from tests.service.helpers import connect, details, hold, refusal
+from tests.support.service import connect, details, hold, refusal
 
 INVALID = grpc.StatusCode.INVALID_ARGUMENT
 

@@ -14,7 +14,7 @@ from grpc_reflection.v1alpha import reflection_pb2
 from radixkv import PrefixCache, errors
 from radixkv.rpc.address import is_local
 from radixkv.service import CacheServer
-from tests.service.helpers import SlowCache, connect, hold
+from tests.support.service import SlowCache, connect, hold
 
 SERVING = health_pb2.HealthCheckResponse.SERVING
 NOT_SERVING = health_pb2.HealthCheckResponse.NOT_SERVING
@@ -43,7 +43,7 @@ def test_health_answers_while_a_small_call_has_much_to_do():
         ThreadPoolExecutor(1) as pool,
     ):
         client.lease(60, pool_id="p")
-        other = pool.submit(client.lease, 60, pool_id="q")
+        other = pool.submit(client.lease, 60, pool_id="q", replaces_pool=True)
         assert cache.is_inside.wait(timeout=60)
         health = health_pb2_grpc.HealthStub(channel)
         try:

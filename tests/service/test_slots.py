@@ -12,20 +12,14 @@ from radixkv.service.client import lease_calls
 from radixkv.v1 import prefix_cache_pb2 as pb
 from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.service.helpers import Clock, connect, details, refusal
+from tests.support.service import connect, details, refusal
 
 RELEASE, MOVE = pb.PIN_ACTION_RELEASE, pb.PIN_ACTION_MOVE
 
 
 @pytest.fixture
-def clock():
-    return Clock()
-
-
-@pytest.fixture
-def server(cache, address, clock):
-    with CacheServer(cache, address, alone=True, clock=clock) as server:
-        yield server
+def server_options(clock):
+    return {"alone": True, "clock": clock}
 
 
 @pytest.fixture

@@ -1,7 +1,6 @@
 """Snapshots of watches: shared, and not kept for clients that do not read them."""
 
 import gc
-import time
 import weakref
 
 import grpc
@@ -13,7 +12,8 @@ from radixkv.service import CacheServer
 from radixkv.service.server import watching
 from radixkv.v1.watch_pb2 import WatchRequest
 from radixkv.v1.watch_pb2_grpc import WatchServiceStub
-from tests.service.helpers import connect, hold
+from tests.support.service import connect, hold
+from tests.support.waiting import wait_until
 
 TOKENS, RUN = 6_000_000, 20_000  # more than sockets take
 ALL = WatchRequest(snapshot=True)
@@ -54,13 +54,6 @@ def kept(taken):
     return sum(each() is not None for each in taken)
 
 
-def until(condition):
-    end = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def whole(watch):
     """The events of a snapshot."""
     events = []
@@ -93,13 +86,13 @@ def test_watchers_that_do_not_read_share_a_snapshot_whatever_happens_meanwhile(
         assert next(watch).events[0].change.namespace == Namespace(salt="a")
     for channel in (*channels, *more):
         channel.close()
-    until(lambda: kept(taken) == 0)
+    wait_until(lambda: kept(taken) == 0)
 
 
 def test_a_watcher_that_reads_nothing_is_cut(server, taken, monkeypatch):
     monkeypatch.setattr(limits, "LONGEST_STALL_S", 0.3)
     channels, _ = stalled(server, 2)
-    until(lambda: kept(taken) == 0 and not server.watches.places)
+    wait_until(lambda: kept(taken) == 0 and not server.watches.places)
     with connect(server.address) as client, client.watch() as watch:
         assert len(whole(watch)) == TOKENS // RUN
     for channel in channels:

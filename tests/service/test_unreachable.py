@@ -26,12 +26,12 @@ NOBODY = {
 }
 
 
-@pytest.mark.parametrize(("target", "why", "nobody_listens"), NOBODY.values(), ids=NOBODY)
-def test_nobody_there_is_told_with_the_address_and_why(target, why, nobody_listens):
+@pytest.mark.parametrize(("target", "why", "is_unreachable"), NOBODY.values(), ids=NOBODY)
+def test_nobody_there_is_told_with_the_address_and_why(target, why, is_unreachable):
     error = refused(target)
     assert str(error) == f"no server answers at {target}: {why}"
     assert error.details["target"] == target
-    assert error.details["nobody_listens"] == nobody_listens
+    assert error.details["is_unreachable"] == is_unreachable
 
 
 NO_ADDRESSES = [
@@ -106,7 +106,7 @@ def test_sides_that_do_not_agree_on_tls_are_told_what_is_wrong(authority, encryp
     with CacheServer(PrefixCache(8), "127.0.0.1:0") as plain:
         error = refused(plain.address, ours)
     assert "it takes calls without TLS" in str(error)
-    assert not error.details["nobody_listens"]
+    assert not error.details["is_unreachable"]
 
 
 def test_when_a_server_started_is_the_same_instant_in_every_time_zone(monkeypatch):

@@ -8,14 +8,15 @@ import numpy as np
 import pytest
 
 from radixkv import Namespace, PrefixCache
-from radixkv.cache.events import Cleared, EventLog, Runs, follow, runs_of
+from radixkv.cache.events import Cleared, EventLog
+from radixkv.cache.runs import Runs, follow, runs_of
 from radixkv.rpc import limits
 from radixkv.service import AsyncClient, CacheServer
 from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapshot, write_update
-from radixkv.tree import Stored, Trimmed
+from radixkv.tree import Changes, Stored, Trimmed
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 from radixkv.v1.watch_pb2_grpc import WatchServiceStub
-from tests.service.helpers import connect, details, hold, refusal
+from tests.support.service import connect, details, hold, refusal
 
 A, B = Namespace(salt="a"), Namespace(salt="b")
 
@@ -358,8 +359,8 @@ def test_long_runs_and_many_come_in_pieces(length):
 def test_a_large_revision_comes_in_pieces_and_is_applied_as_one(cache):
     length, log = 1000, EventLog()
     codes = np.arange(length, dtype=np.int32)
-    log.append(Stored(run, 0, 0, codes, A) for run in range(1, 200))
-    log.append(Trimmed(run, 3) for run in range(1, 200))
+    log.append(Changes(Stored(run, 0, 0, codes, A) for run in range(1, 200)))
+    log.append(Changes(Trimmed(run, 3) for run in range(1, 200)))
     responses, updates = read_all(write_update(log.read(log.epoch, 0, 10**9)))
     assert len(responses) > 5
     assert [response.more for response in responses].count(True) == len(responses) - len(updates)

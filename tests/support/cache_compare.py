@@ -1,7 +1,7 @@
-"""A PrefixCache beside its model: every answer is judged, and everything compared after each call.
+"""A PrefixCache and its model: every answer is judged, and everything compared after each call.
 
-K/V is one number a slot, which names the whole prefix that it was computed after: whoever reads
-another number reads someone else's memory.
+K/V is one number a slot, which names the whole prefix that it was computed after: a request that
+reads another number reads memory of others.
 """
 
 from collections import Counter, deque
@@ -140,7 +140,7 @@ def compare_pair(pair: Pair) -> None:
     request, twin = pair.request, pair.twin
     assert request.state == twin.state
     assert request.token_ids.tolist() == twin.tokens
-    assert [getattr(request.numbers, name) for name in vars(twin.numbers)] == list(
+    assert [getattr(request, name) for name in vars(twin.numbers)] == list(
         vars(twin.numbers).values()
     )
     assert twin.numbers.cached_tokens <= twin.numbers.prompt_tokens

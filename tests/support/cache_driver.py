@@ -1,4 +1,4 @@
-"""What may happen to a PrefixCache, one operation at a time, with its model beside it.
+"""What may happen to a PrefixCache, one operation at a time, on it and on its model.
 
 Whoever drives (hypothesis, or a seeded generator in `bench/soak.py`) only makes the choices.
 """

@@ -1,7 +1,7 @@
 """What a radix tree must do, slow and obvious: a dict from (namespace, whole path) to a node.
 
 Keys are tuples of symbols (`symbols`), compared from the root each time. Time is the number of
-touches so far. The adaptive policy is told of every use and every loss, and sees every leaf;
+touches so far. The adaptive policy gets every use and every loss, and sees every leaf;
 what it makes of that is `ReuseModel`'s, which has tests of its own. Keys are too short for ghosts.
 """
 

@@ -120,7 +120,7 @@ def test_ghosts_of_two_namespaces_are_not_mixed_up():
 
 
 def ghosts_after(spaces):
-    """One prompt, inserted and evicted in each of the namespaces beside one that stays."""
+    """One prompt, inserted and evicted in each of the namespaces next to one that stays."""
     tree = new_tree(policy="adaptive", core="python")
     stays, comes = prompts([1, 2])
     handle = tree.insert(stays, stays).handle

@@ -15,6 +15,7 @@ from radixkv.memory import new_allocator
 from tests.support.caches import store
 from tests.support.token_forms import TOKEN_FORMS
 from tests.support.trees import CORES, snapshot
+from tests.support.waiting import run_threads
 
 KEYS: list[list[int]] = [[1, 2, 3, 4], [1, 2, 7], [1, 2, 3, 9], [5], [], [1, 2, 3, 4, 5]]
 
@@ -92,7 +93,9 @@ def test_a_cache_reads_prompts_once(new_cache):
 def test_what_is_no_batch_is_named(core, bad):
     tree = grown(core)
     for call in (tree.match_batch, tree.match_lengths, tree.probe_batch):
-        with pytest.raises(InvalidTokensError, match="prompts must be a sequence of prompts"):
+        with pytest.raises(
+            InvalidTokensError, match=r"^prompts must be a sequence of prompts; got"
+        ):
             call(bad)
 
 
@@ -160,7 +163,7 @@ class Other:
     def __enter__(self):
         self.steps, self._is_over = 0, False
         self._interval = sys.getswitchinterval()
-        sys.setswitchinterval(1_000)  # nobody is made to let go
+        sys.setswitchinterval(1_000)  # no thread is made to let go
         self._thread = threading.Thread(target=self._run)
         self._thread.start()
         return self
@@ -233,11 +236,7 @@ def test_who_changes_the_tree_waits_until_a_batch_is_answered(long_tree):
         except BaseException as error:
             errors.append(error)
 
-    threads = [threading.Thread(target=work) for work in (churn, ask, ask)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    run_threads(churn, ask, ask)
     assert errors == []
     assert long_tree.probe(LONG) == len(LONG)
     assert long_tree.check_integrity() == []

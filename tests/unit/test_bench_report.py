@@ -31,7 +31,7 @@ def test_only_a_whole_run_is_published(parser, given, is_published):
     assert (path.parent == RESULTS, path.name) == (is_published, "routing.json")
 
 
-def test_a_run_goes_where_it_is_told_to(parser):
+def test_a_run_goes_to_the_file_that_out_names(parser):
     args = parser.parse_args(["--traces", "a", "--out", "here.json"])
     assert kept_at("routing", parser, args, "traces") == Path("here.json")
 
@@ -91,7 +91,7 @@ def read(path):
     return json.loads(path.read_text())
 
 
-def test_results_have_summaries_and_the_samples_lie_beside_them(tmp_path):
+def test_results_have_summaries_and_the_samples_lie_in_a_file_next_to_them(tmp_path):
     path = save("made_up", FIGURES, tmp_path / "made_up.json")
     saved, raw = read(path), read(tmp_path / "made_up.raw.json")
     assert {key: saved[key] for key in FIGURES} == SUMMARIES

@@ -43,7 +43,7 @@ def test_a_cache_refuses_what_cannot_work(how):
         PrefixCache(**{"num_slots": 16, **how})
 
 
-def test_a_row_is_as_long_as_the_pool_unless_told(core):
+def test_a_row_is_as_long_as_the_pool_by_default(core):
     assert PrefixCache(40, core=core).max_context_len == 40
     assert PrefixCache(40, max_context_len=7, core=core).max_context_len == 7
     assert PrefixCache(200_000, max_requests=1, core=core).max_context_len == 131_072

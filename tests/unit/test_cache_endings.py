@@ -5,6 +5,7 @@ import pytest
 from radixkv import DEFAULT, Namespace
 from radixkv.errors import (
     InvalidArgumentError,
+    InvalidContentError,
     InvalidNamespaceError,
     RequestEndedError,
 )
@@ -25,7 +26,7 @@ def test_finish_publishes_what_is_computed(new_cache):
     assert request.state == "finished"
 
 
-def test_finish_keeps_what_was_published_whatever_it_is_told(new_cache):
+def test_finish_keeps_what_was_published_whatever_up_to_says(new_cache):
     cache = new_cache()
     request = admit(cache, [1, 2, 3, 4, 5])
     cache.publish(request, 4)
@@ -186,6 +187,24 @@ def test_a_resumed_request_keeps_its_namespace(new_cache):
     for given in (DEFAULT, space, Namespace(salt="a", weight_version=3), request.namespace):
         assert admit(cache, [1, 2, 3], given, resume=request) is request
         cache.retract(request)
+
+
+@pytest.mark.parametrize(
+    "given", [{"content": [(0, 1, b"y")]}, {"store": False}, {"priority": 5}], ids=str
+)
+def test_a_resumed_request_takes_nothing_else_anew(new_cache, given):
+    cache = new_cache()
+    request = admit(cache, [5, 9, 9, 6], content=[(1, 2, b"x")], priority=2)
+    cache.retract(request)
+    before = picture(cache)
+    (name,) = given
+    with pytest.raises(InvalidArgumentError, match=f"^{name} must be that of the resumed request"):
+        cache.admit([5, 9, 9, 6], resume=request, **given)
+    with pytest.raises(InvalidContentError):
+        cache.admit([5, 9, 9, 6], resume=request, content=[(0, 9, b"x")])
+    assert (picture(cache), request.state) == (before, "retracted")
+    same = {"content": [(1, 2, b"x")], "store": True, "priority": 2}
+    assert admit(cache, [5, 9, 9, 6], resume=request, **same) is request
 
 
 def test_a_resumed_request_keeps_its_content(new_cache):

@@ -1,7 +1,7 @@
 """What was freed behind a fence is handed out when the fence is done, and not before.
 
 A kernel of another stream may still read what its request gave up: its own slots, and what it
-shared with the tree or with other requests, whoever frees that in the end.
+shared with the tree or with other requests, no matter which of them frees it last.
 """
 
 import pytest

@@ -1,4 +1,4 @@
-"""What a cache tells, what it keeps and what it gives up."""
+"""What a cache answers, what it keeps and what it gives up."""
 
 import pytest
 

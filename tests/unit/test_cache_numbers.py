@@ -1,13 +1,16 @@
 """Numbers per request and in total: each token is counted once, and cached is never over prompt."""
 
-from dataclasses import asdict
-
 from radixkv import Namespace
 from tests.support.caches import admit, in_pages, store
 
 
 def numbers(request):
-    return tuple(asdict(request.numbers).values())  # prompt, cached, resumed, published
+    return (
+        request.prompt_tokens,
+        request.cached_tokens,
+        request.resumed_tokens,
+        request.published_tokens,
+    )
 
 
 def totals(cache, *names):
@@ -112,7 +115,7 @@ def test_a_look_up_in_other_weights_is_a_miss(new_cache):
     assert totals(cache, "lookup", "hit") == (2, 0)
 
 
-def test_evicted_tokens_are_counted_whoever_asked(new_cache):
+def test_evicted_tokens_are_counted_for_every_caller(new_cache):
     cache = new_cache(8, max_cached_tokens=5)
     store(cache, [1, 2, 3, 4, 5, 6])
     assert totals(cache, "evicted") == (1,)

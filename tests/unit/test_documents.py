@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from bench.imports import read_sources, room_of
+
 ROOT = Path(__file__).parents[2]
 DOCUMENTS = sorted(
     path for folder in ("", "bench", "docs", "tests/cases") for path in (ROOT / folder).glob("*.md")
@@ -20,6 +22,14 @@ def test_the_paths_and_links_of_a_document_exist(document):
     wanted = [ROOT / path for path in PATH.findall(text) if "NAME" not in path]
     wanted += [document.parent / path for path in LINK.findall(text)]
     assert [str(path.relative_to(ROOT)) for path in wanted if not path.exists()] == []
+
+
+def test_the_drawing_of_the_rooms_has_each_of_them_and_stays_short():
+    text = (ROOT / "docs/architecture.md").read_text("utf-8")
+    drawing = text.split("## Rooms")[1].split("| room |")[0]
+    rooms = {room_of(path) for path in read_sources(ROOT)} - {"radixkv", "__main__"} | {"v1"}
+    assert rooms - set(re.findall(r"\w+", drawing)) == set()
+    assert len(text.splitlines()) <= 120
 
 
 def test_a_missing_path_and_a_missing_link_are_found():

@@ -1,15 +1,11 @@
-"""What a tree tells of itself: replayed from empty, it is exactly what is resident."""
+"""What a tree reports of itself: replayed from empty, it is exactly what is resident."""
 
 import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace
-from radixkv.cache.events import (
-    Event,
-    StoredRun,
-    replay,
-    runs_of,
-)
+from radixkv.cache.events import Event
+from radixkv.cache.runs import StoredRun, replay, runs_of
 from radixkv.tree import Stored, Trimmed, format_tree
 from tests.support.trees import Words
 
@@ -82,7 +78,7 @@ def resident(words):
 def test_nothing_is_recorded_unless_it_is_tracked(words):
     words.insert("ab")
     words.evict(1)
-    assert words.tree.take_changes() == []
+    assert not words.tree.take_changes()
     words.tree.track_changes()
     words.insert("abc")
     assert len(words.tree.take_changes()) == 1
@@ -93,7 +89,7 @@ def test_changes_are_taken_once(words):
     words.insert("ab")
     words.tree.track_changes()
     assert len(words.tree.take_changes()) == 1
-    assert words.tree.take_changes() == []
+    assert not words.tree.take_changes()
 
 
 def test_an_insert_stores_what_was_not_there(follower, words):
@@ -171,7 +167,7 @@ def test_runs_belong_to_their_namespace(follower, words):
 def test_a_reset_drops_what_was_not_taken(follower, words):
     words.insert("abcd")
     words.tree.reset()
-    assert words.tree.take_changes() == []
+    assert not words.tree.take_changes()
     words.insert("ab")
     assert follower.follow() == ["+ab"]
 

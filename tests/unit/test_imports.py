@@ -22,12 +22,14 @@ from bench.imports import (
     room_of,
 )
 
-SOURCES = read_sources(Path(__file__).parents[2])
-BELOW = {"arguments", "arrays", "cores", "errors", "kernels", "pages"}
+ROOT = Path(__file__).parents[2]
+SOURCES = read_sources(ROOT)
+BELOW = {"arguments", "arrays", "cores", "errors", "folders", "kernels", "pages"}
 # A room on top may use the package itself (its version, its public names).
 ON_TOP = BELOW | {"cache", "tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {
     "errors": set(),
+    "folders": set(),
     "arguments": {"errors"},
     "arrays": set(),
     "pages": set(),
@@ -142,6 +144,21 @@ def test_every_kind_of_import_is_seen():
         ("radixkv.tree", "policies"),
         ("radixkv.service.client", "Client"),
     ]
+
+
+def test_a_test_imports_from_its_own_folder_and_from_support_and_never_from_a_test():
+    tests = ROOT / "tests"
+    wrong = []
+    for path in tests.rglob("*.py"):
+        folder = ".".join(path.relative_to(ROOT).parent.parts[:2])
+        for module, name in imported(str(path.relative_to(ROOT)), path.read_text("utf-8")):
+            whole = f"{module}.{name}"
+            if module.startswith("tests.") and (
+                not whole.startswith((f"{folder}.", "tests.support."))
+                or any(part.startswith("test_") or part == "conftest" for part in whole.split("."))
+            ):
+                wrong.append(f"{path.relative_to(ROOT)} imports {whole}")
+    assert wrong == []
 
 
 HEAVY = ("torch", "grpc", "transformers", "triton", "sgl_kernel")

@@ -7,7 +7,7 @@ import pytest
 
 from radixkv import Namespace, PrefixCache
 from radixkv.cache.events import Cleared, Event, EventLog
-from radixkv.tree import Stored, Trimmed
+from radixkv.tree import Changes, Stored, Trimmed
 from tests.support.caches import admit, store
 from tests.support.oracle import Fence
 from tests.support.trees import CORES
@@ -40,7 +40,7 @@ def running(cache):
 
 def broken(cache, invariant: str) -> list[str]:
     lines = [line for line in cache.check_integrity() if line.startswith(invariant)]
-    assert lines, f"{invariant} is broken and nobody says so"
+    assert lines, f"{invariant} is broken and not reported"
     return lines
 
 
@@ -59,7 +59,7 @@ def test_i1_a_private_slot_is_free(cache):
 
 def test_i1_a_slot_is_lost(cache):
     cache.allocator.allocate(2)
-    assert "slots [6, 7] are held by none" in broken(cache, "I1 partition")[0]
+    assert "slots [6, 7] are lost: neither free nor held" in broken(cache, "I1 partition")[0]
 
 
 def test_i1_a_deferred_slot_is_free(cache):
@@ -83,7 +83,7 @@ def test_i1_sums_that_add_up_hide_nothing(cache):
     stats = cache.stats()
     assert stats.free + stats.allocated + stats.evictable + stats.protected == 16
     one, other = broken(cache, "I1 partition")
-    assert ("slot 1 belongs to free and tree" in one, "[6] are held by none" in other) == (
+    assert ("slot 1 belongs to free and tree" in one, "[6] are lost" in other) == (
         True,
         True,
     )
@@ -217,50 +217,50 @@ def replace_log(cache, events: list[Event], *, is_complete: bool = True) -> None
     log = EventLog()
     log.revision = log.compact_revision = min((event.revision for event in events), default=1) - 1
     for _, revision in groupby(events, lambda event: event.revision):
-        log.append(event.change for event in revision)  # type: ignore[misc]
+        log.append(Changes(event.change for event in revision))  # type: ignore[misc]
     log.is_complete = is_complete
     cache.transactions.events = log
 
 
-def test_i5_a_store_was_not_told(cache):
+def test_i5_a_store_is_missing_from_the_events(cache):
     replace_log(cache, log_of(cache)[:-1])
     assert "are missing" in broken(cache, "I5 replay")[0]
 
 
-def test_i5_an_eviction_was_not_told(cache):
+def test_i5_an_eviction_is_missing_from_the_events(cache):
     cache.abort(running(cache))
     cache.evict(1)
     replace_log(cache, log_of(cache)[:-1])
     assert "are too many" in broken(cache, "I5 replay")[0]
 
 
-def test_i5_a_part_of_an_eviction_was_not_told(cache):
+def test_i5_a_part_of_an_eviction_is_missing_from_the_events(cache):
     cache.abort(running(cache))
     cache.evict(2)
     replace_log(cache, log_of(cache)[:-1])
     assert "in the log and" in broken(cache, "I5 replay")[0]
 
 
-def test_i5_an_eviction_was_told_that_never_was(cache):
+def test_i5_the_events_have_an_eviction_that_never_happened(cache):
     replace_log(cache, [*log_of(cache), Event(3, Trimmed(2, 0))])
     assert "are missing" in broken(cache, "I5 replay")[0]
 
 
 @pytest.mark.parametrize("field", ["codes", "namespace", "parent_offset", "parent_run"])
-def test_i5_a_store_was_told_wrongly(cache, field):
+def test_i5_a_store_is_wrong_in_the_events(cache, field):
     first, second = log_of(cache)
-    told = {name: getattr(second.change, name) for name in Stored.__slots__}
+    fields = {name: getattr(second.change, name) for name in Stored.__slots__}
     wrong = {
         "codes": np.array([9], np.int32),
         "namespace": Namespace(salt="a"),
         "parent_offset": 1,
         "parent_run": 0,
     }
-    replace_log(cache, [first, Event(2, Stored(**{**told, field: wrong[field]}))])
+    replace_log(cache, [first, Event(2, Stored(**{**fields, field: wrong[field]}))])
     assert "in the log and" in broken(cache, "I5 replay")[0]
 
 
-def test_i5_a_clearing_was_told_that_never_was(cache):
+def test_i5_the_events_have_a_clearing_that_never_happened(cache):
     replace_log(cache, [*log_of(cache), Event(3, Cleared())])
     broken(cache, "I5 replay")
 
@@ -323,7 +323,7 @@ def test_i7_a_node_is_shorter_than_it_says(plain):
 
 
 def test_i7_a_subtree_is_cut_off(plain):
-    """Nothing walks there any more: its slots are held by none, and sizes say it."""
+    """Nothing walks there any more: its slots are lost, and the sizes show it."""
     next(plain.tree.nodes.walk())[1].children.clear()
     broken(plain, "I1 partition")
     broken(plain, "I2 sizes")

@@ -1,10 +1,12 @@
 """Pins and slots on loan: what is held of a cache by others than its own requests."""
 
+from unittest.mock import MagicMock
+
 import numpy as np
 import pytest
 
 from radixkv import DEFAULT, Namespace, PrefixCache, errors
-from radixkv.cache.pin import Insert
+from radixkv.cache.loans import Insert
 
 A = Namespace(salt="a")
 ME, OTHER = 1, 2
@@ -41,6 +43,23 @@ def put(cache, token_ids, borrower=ME, *, pin=None, keep=False, namespace=DEFAUL
 def sizes(cache):
     stats = cache.stats()
     return (stats.free, stats.allocated, stats.evictable, stats.protected, stats.waiting)
+
+
+READS = {
+    "num_pins": lambda loans: loans.num_pins,
+    "slots_of": lambda loans: loans.slots_of(ME),
+    "aside_size": lambda loans: loans.aside_size,
+    "num_loaned": lambda loans: loans.num_loaned,
+}
+
+
+@pytest.mark.parametrize("read", READS.values(), ids=READS)
+def test_what_is_read_is_read_under_the_lock(cache, read):
+    """Another thread's pin in the middle of it would break the count of a set."""
+    cache.transactions.lock = lock = MagicMock()
+    read(cache.loans)
+    assert lock.__enter__.called
+    assert lock.__exit__.called
 
 
 def test_slots_on_loan_are_private_until_given_back(cache):
@@ -91,7 +110,7 @@ def test_storing_below_a_pin_takes_only_what_comes_after_it(cache):
     assert sizes(cache) == (11, 0, 5, 0, 0)
 
 
-def test_who_comes_second_is_told_the_slots_that_replace_its_own(cache):
+def test_the_second_borrower_gets_the_slots_that_replace_its_own(cache):
     first = cache.loans.pin([1, 2, 3, 4])
     put(cache, [1, 2, 3], OTHER)
     done, slots = put(cache, [1, 2, 3, 4], pin=first, keep=True)
@@ -205,7 +224,7 @@ def test_content_goes_on_below_a_pin(cache):
 # ---- ends ----
 
 
-def test_what_a_borrower_leaves_is_nobodys_until_it_is_freed(cache):
+def test_what_a_borrower_leaves_goes_to_no_one_until_it_is_freed(cache):
     put(cache, [1, 2])
     pin, slots = cache.loans.pin([1, 2]), lend(cache, 3)
     aside = cache.loans.set_aside(ME, [pin])
@@ -273,7 +292,7 @@ def test_a_lost_loan_is_found(new_cache):
     assert any("I3" in line for line in cache.check_integrity())
 
 
-def test_random_borrowers_beside_an_engine(new_cache, page_size, rng):
+def test_random_borrowers_while_an_engine_runs(new_cache, page_size, rng):
     cache = with_borrowers(new_cache(16 * page_size, page_size=page_size))
     pins: dict[int, list] = {ME: [], OTHER: []}
     aside: list = []

@@ -319,7 +319,7 @@ def test_the_epoch_of_a_stale_handle_is_named(words):
 # ---- the lives of handles and trees ----
 
 
-def test_a_locked_handle_that_nobody_has_still_protects(words):
+def test_a_locked_handle_protects_without_a_reference_to_it(words):
     words.insert("ab")
     words.tree.inc_lock_ref(words.match("ab").handle)
     gc.collect()

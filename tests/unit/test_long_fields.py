@@ -5,7 +5,7 @@ import pytest
 from radixkv import Namespace, PrefixCache
 from radixkv.cache.events import EVENT_BYTES, EventLog
 from radixkv.errors import InvalidContentError, InvalidNamespaceError
-from radixkv.tree import DEFAULT, Stored
+from radixkv.tree import DEFAULT, Changes, Stored
 from radixkv.tree.tokens import as_token_ids
 
 
@@ -29,7 +29,7 @@ def test_the_log_counts_namespaces():
     def kept(namespace):
         log = EventLog(max_bytes=4 * (EVENT_BYTES + 260))
         for run in range(1, 20):
-            log.append([Stored(run, 0, 0, as_token_ids([1]), namespace)])
+            log.append(Changes([Stored(run, 0, 0, as_token_ids([1]), namespace)]))
         return log.revision - log.compact_revision
 
     assert (kept(DEFAULT), kept(Namespace(salt="x" * 256))) == (7, 4)

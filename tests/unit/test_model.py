@@ -141,16 +141,16 @@ def test_plan_of_a_model(tmp_path):
     shown = json.loads(found.stdout)
     assert (shown["bytes_per_token"], shown["dtype"]) == (61 * 576, "fp8_e4m3")
     assert shown["memory_bytes"] == 55 * 10**9
-    told = plan("--model", CONFIGS / "gpt-oss-120b.json", "--memory", "8GiB", "--context", 9,
+    shown = plan("--model", CONFIGS / "gpt-oss-120b.json", "--memory", "8GiB", "--context", 9,
                 "--tp", 8).stdout  # fmt: skip
-    assert "of those in windows of 128" in told
-    assert "each of 8 GPUs" in told
+    assert "of those in windows of 128" in shown
+    assert "each of 8 GPUs" in shown
 
 
 def test_plan_of_nothing_says_what_is_missing():
-    told = plan("--memory", "8GiB", "--context", 9)
-    assert told.exit_code == 2
-    assert "layers must be given where no model is; got None" in told.stderr
+    shown = plan("--memory", "8GiB", "--context", 9)
+    assert shown.exit_code == 2
+    assert "layers must be given where no model is; got None" in shown.stderr
 
 
 @pytest.mark.parametrize(
@@ -178,8 +178,8 @@ def test_plan_takes_the_column_that_is_named_and_says_which_line_is_wrong(tmp_pa
     shape = ["--layers", 1, "--kv-heads", 1, "--head-dim", 8, "--memory", "1MB", "--context", 20]
     found = plan(*shape, "--lengths", path, "--length", "n", "--json")
     assert json.loads(found.stdout)["lengths"]["tokens"] == 19
-    told = plan(*shape, "--lengths", path)
-    assert "columns are a, n; one of" in told.stderr
+    shown = plan(*shape, "--lengths", path)
+    assert "columns are a, n; one of" in shown.stderr
     path.write_text("12\nmany\n")
-    told = plan(*shape, "--lengths", path)
-    assert "lengths.csv, line 2: a length must be an int, as 812; got 'many'" in told.stderr
+    shown = plan(*shape, "--lengths", path)
+    assert "lengths.csv, line 2: a length must be an int, as 812; got 'many'" in shown.stderr

@@ -65,9 +65,9 @@ def test_a_budget_may_hold_no_request_at_all():
 
 def test_a_plan_becomes_json_and_does_not_change(mix):
     answer = plan_capacity(**QUESTION, lengths=mix)
-    told = json.loads(json.dumps(answer.to_dict()))
-    assert told["requests_paged"] == 342
-    assert told["lengths"]["paged"][0] == {
+    answered = json.loads(json.dumps(answer.to_dict()))
+    assert answered["requests_paged"] == 342
+    assert answered["lengths"]["paged"][0] == {
         "page_size": 1,
         "used_fraction": 1.0,
         "wasted_tokens": 0,

@@ -19,7 +19,7 @@ def worth_by_age(model: ReuseModel, kind: int, ages: range) -> list[int]:
     return [model.worth(kind, model.tick + 1 - age, 0) for age in ages]
 
 
-def test_ages_are_told_apart_to_a_quarter():
+def test_ages_are_distinguished_to_a_quarter():
     groups = [age_group(age) for age in range(1, 40_000)]
     assert groups[:8] == [0, 1, 2, 3, 4, 5, 6, 7]
     assert groups == sorted(groups)
@@ -109,6 +109,6 @@ def test_a_hash_goes_on_and_back(rng, length):
     assert length == 0 or end != extend_hash(78, codes)
 
 
-def test_hashes_tell_prefixes_apart():
+def test_hashes_distinguish_prefixes():
     hashes = {extend_hash(0, as_token_ids([0] * n)) for n in range(300)}
     assert len(hashes) == 300

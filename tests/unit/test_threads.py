@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from radixkv.cache.events import replay, runs_of
+from radixkv.cache.runs import replay, runs_of
 from radixkv.errors import HistoryLostError
 from tests.support.caches import admit, store
 

@@ -30,7 +30,7 @@ def test_the_best_core_is_taken_by_default(monkeypatch):
     assert new_tree().core == CORES[-1]
 
 
-def test_a_native_core_that_is_not_built_is_told(monkeypatch):
+def test_a_native_core_that_is_not_built_is_an_error(monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "radixkv.tree.native_tree", None)
     monkeypatch.delenv("RADIXKV_CORE", raising=False)
     with pytest.raises(CoreUnavailableError, match=r'core="python"'):

@@ -35,7 +35,7 @@ BREAKS = {
         lambda tree: setattr(tree.nodes, "evictable", -3), "I2 sizes: evictable -3"
     ),
     "a node not counted": (lambda tree: setattr(tree.nodes, "num_nodes", 7), "7 nodes are counted"),
-    "a lock nobody holds": (lambda tree: setattr(node(tree, 19), "lock_ref", 1), "I3 locks: node"),
+    "a lock of no handle": (lambda tree: setattr(node(tree, 19), "lock_ref", 1), "I3 locks: node"),
     "a lock that was lost": (lambda tree: setattr(node(tree, 14), "lock_ref", 0), "1 handles hold"),
     "a parent locked less": (lambda tree: setattr(node(tree, 12), "lock_ref", 0), "its parent"),
     "a handle that was forgotten": (lambda tree: tree.nodes.locked.clear(), "I3 locks: node"),

@@ -9,9 +9,10 @@ import pytest
 
 from radixkv import new_tree
 from radixkv.errors import (
+    InvalidNamespaceError,
     StaleHandleError,
 )
-from radixkv.tree import POLICIES, format_tree
+from radixkv.tree import DEFAULT, POLICIES, Namespace, format_tree
 from tests.support.trees import snapshot
 
 # ---- sizes, walk, format ----
@@ -106,7 +107,7 @@ def test_format_stops_at_max_nodes(words):
     assert len(format_tree(words.tree, max_nodes=6).splitlines()) == 7
 
 
-def test_repr_tells_what_and_how_much(words):
+def test_repr_shows_what_and_how_much(words):
     words.insert("ab")
     handle = words.lock("a")
     text, page = repr(words.tree), words.page_size
@@ -120,7 +121,7 @@ def test_repr_tells_what_and_how_much(words):
 # ---- reset ----
 
 
-def test_reset_gives_back_all_slots_and_starts_anew(words):
+def test_reset_gives_back_all_slots_and_starts_again(words):
     words.insert("abcd")
     words.insert("abxy")
     words.lock("abc")
@@ -243,3 +244,22 @@ def test_integrity_sees_a_slot_held_twice(core):
     (line,) = tree.check_integrity()
     assert "I1" in line
     assert "13" in line
+
+
+def test_sizes_of_a_namespace_are_those_of_its_nodes(core):
+    tree = new_tree(core=core)
+    one, other = Namespace(salt="a"), Namespace(salt="b")
+    tree.insert([1, 2, 3, 4], [1, 2, 3, 4], one)
+    locked = tree.insert([1, 2, 9], [1, 2, 5], one)
+    tree.inc_lock_ref(locked.handle)
+    tree.insert([1, 2], [6, 7], other)
+    for namespace in (one, other, Namespace(salt="c"), DEFAULT):
+        nodes = [node for node in tree.walk() if node.namespace == namespace]
+        assert tree.sizes_of(namespace) == (
+            sum(len(node.codes) for node in nodes if not node.lock_ref),
+            sum(len(node.codes) for node in nodes if node.lock_ref),
+            len(nodes),
+        )
+    assert tree.sizes_of(one) == (2, 3, 3)
+    with pytest.raises(InvalidNamespaceError):
+        tree.sizes_of("a")

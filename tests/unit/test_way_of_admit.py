@@ -55,9 +55,9 @@ def test_admit_changes_files_seldom_and_reads_tokens_once(cached):
     files = [file for file, _ in calls]
     changes = sum(file != after for file, after in pairwise(files))
     way = "\n".join(" ".join(call) for call in calls)
-    told = f"{changes} changes of file in {len(calls)} calls:\n{way}"
-    assert changes <= MOST_CHANGES_OF_FILE, told
-    assert [name for _, name in calls].count("_as_int32") == 1, told
+    shown = f"{changes} changes of file in {len(calls)} calls:\n{way}"
+    assert changes <= MOST_CHANGES_OF_FILE, shown
+    assert [name for _, name in calls].count("_as_int32") == 1, shown
 
 
 def classes_of(part):

@@ -9,7 +9,6 @@ plan(batch, step) -> flat.plan(batch, step)          what a window, or other hea
 from collections.abc import Hashable
 from typing import TYPE_CHECKING
 
-import torch
 from torch import Tensor
 
 from radixkv.arguments import at_least
@@ -19,10 +18,9 @@ from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.device_plan import DevicePlan
 from radixkv.attention.shared_prefix.kept_plan import KeptPlan
-from radixkv.attention.shared_prefix.kernels import Inputs, TileKernels
+from radixkv.attention.shared_prefix.kernels import TileKernels
 from radixkv.attention.triton import TritonKernels
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.kernels.gpu.attend import merge_states
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 if TYPE_CHECKING:
@@ -129,18 +127,7 @@ class SharedPrefixKernels:
 
     def _run_tree(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
         inputs = q, self.pool.k(layer), self.pool.v(layer), self._step.page_table
-        return run_tree(self._tiles, self._on_device, inputs, options)
-
-
-def run_tree(tiles: TileKernels, plan: DevicePlan, inputs: Inputs, options: ScoreOptions) -> Tensor:
-    """The output of the queries of `inputs` (see `TileKernels.run`), by the plan on the device."""
-    q = inputs[0]
-    partial_o = q.new_empty((plan.num_parts, *q.shape[1:]), dtype=torch.float32)
-    partial_lse = q.new_empty((plan.num_parts, q.shape[1]), dtype=torch.float32)
-    tiles.run(inputs, plan.wide, plan.narrow, partial_o, partial_lse, options)
-    out = torch.empty_like(q)
-    merge_states(partial_o, partial_lse, plan.starts, out, options.sinks, early=tiles.is_hopper)
-    return out
+        return self._tiles.run(inputs, self._on_device, options)
 
 
 def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:

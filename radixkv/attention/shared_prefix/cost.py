@@ -16,28 +16,28 @@ class Card:
     """Microseconds, and bytes or operations a microsecond; `bench.gpu.calibrate` measures them.
 
     A flat kernel reads what is shared once from memory and the other times from its cache. block:
-    what one narrow block reads by itself. begin: what a narrow block takes beside reading.
-    tail: of the longest narrow block, this share shows after the others. half_slot, full_slot: a
-    wide block's time for a slot under up to 64 query rows, and under more. overlap: both kinds of
-    items run side by side; this share of the shorter one shows where wide blocks are on all
-    multiprocessors. parts: bytes of partial results. part: for one part more of the token that
-    has most.
+    what one narrow block reads by itself. begin: what a narrow block takes beside reading. tail: of
+    the longest narrow block, this share shows after the others. half_slot, full_slot: a wide
+    block's time for a slot under up to 64 query rows, and under more. overlap: both kinds of items
+    run side by side; this share of the shorter one shows where wide blocks keep all multiprocessors
+    busy. parts: bytes of partial results. part: for one part more of the token that has
+    most.
     """
 
     multiprocessors: int = 132
-    flat_launch: float = 17.2
-    flat_compute: float = 850000000.0
-    tree_launch: float = 7.17
-    memory: float = 4340000.0
-    cache: float = 7260000.0
-    block: float = 8900.0
-    begin: float = 0.00044
-    tail: float = 0.068
-    half_slot: float = 0.00984
-    full_slot: float = 0.01593
-    overlap: float = 0.404
-    parts: float = 2280000.0
-    part: float = 0.036
+    flat_launch: float = 14.0
+    flat_compute: float = 970000000.0
+    tree_launch: float = 6.9
+    memory: float = 4500000.0
+    cache: float = 7050000.0
+    block: float = 8650.0
+    begin: float = 0.00011
+    tail: float = 0.053
+    half_slot: float = 0.00976
+    full_slot: float = 0.01591
+    overlap: float = 0.54
+    parts: float = 2340000.0
+    part: float = 0.031
 
 
 H200 = Card()
@@ -75,10 +75,9 @@ def _flat_us(of: dict[str, Float64Array], max_query: int, model: Model, card: Ca
 
 
 def _tree_us(of: dict[str, Float64Array], model: Model, card: Card) -> Float64Array:
-    narrow, wide = _narrow_us(of, model, card), _wide_us(of, model, card)
+    narrow, (wide, busy) = _narrow_us(of, model, card), _wide_us(of, model, card)
     slot = 2 * model.kv_heads * model.head_dim * model.itemsize
-    covered = np.minimum(of["wide_items"] * model.kv_heads / card.multiprocessors, 1)
-    shown = card.overlap * covered
+    shown = card.overlap * busy
     side_by_side = np.maximum(narrow, wide) + shown * np.minimum(narrow, wide)
     read = np.maximum(side_by_side, of["unique"] * slot / card.memory)
     written = of["parts"] * model.heads * model.head_dim * 8 / card.parts
@@ -94,14 +93,17 @@ def _narrow_us(of: dict[str, Float64Array], model: Model, card: Card) -> Float64
     return np.maximum(all_read + begun + card.tail * longest, longest)
 
 
-def _wide_us(of: dict[str, Float64Array], model: Model, card: Card) -> Float64Array:
-    """In waves of blocks of about the same length."""
+def _wide_us(
+    of: dict[str, Float64Array], model: Model, card: Card
+) -> tuple[Float64Array, Float64Array]:
+    """In waves of blocks of about the same length; and the share of the multiprocessors' time
+    meanwhile that wide blocks take."""
     items = np.maximum(of["wide_items"], 1)
-    slot = card.half_slot + (card.full_slot - card.half_slot) * _fullness(of)
     waves = np.ceil(items * model.kv_heads / card.multiprocessors)
     slots = np.maximum(waves * of["wide_slots"] / items, of["wide_longest"])
-    scaled: Float64Array = slots * slot * (model.head_dim / 128)
-    return scaled
+    slot = card.half_slot + (card.full_slot - card.half_slot) * _fullness(of)
+    spread = of["wide_slots"] * model.kv_heads / card.multiprocessors
+    return slots * slot * (model.head_dim / 128), spread / np.maximum(slots, 1)
 
 
 def _fullness(of: dict[str, Float64Array]) -> Float64Array:

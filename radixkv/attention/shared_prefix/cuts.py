@@ -1,6 +1,7 @@
 """The ways to cut a step that are weighed against one another."""
 
 from dataclasses import replace
+from functools import cache
 from typing import NamedTuple
 
 from radixkv.attention.shared_prefix.plan import Shape
@@ -26,16 +27,16 @@ class Cut(NamedTuple):
 CUTS = (
     Cut(256, 1024, 256),
     Cut(64, 256, 256),
-    Cut(256, 512, 256, share=256),
     Cut(128, 512, 512, share=256),
-    Cut(64, 256, 256, halves=2),
     Cut(64, 256, 512, halves=2),
     Cut(128, 512, 1024, halves=2),
     Cut(64, 256, 256, share=256, halves=2),
+    Cut(32, 128, 256, halves=2),
 )
 
 
-def candidates(shape: Shape, max_query: int) -> list[Shape]:
+@cache
+def candidates(shape: Shape, max_query: int) -> tuple[Shape, ...]:
     """`shape` cut in the ways of CUTS.
 
     max_query: the most new tokens of a request.
@@ -45,7 +46,7 @@ def candidates(shape: Shape, max_query: int) -> list[Shape]:
         # All tokens of a request in one tile, so that its own slots are read once.
         fitting = min(1 << (rows - 1).bit_length(), NARROW_ROWS)
         shape = replace(shape, narrow_rows=max(shape.narrow_rows, fitting))
-    return [
+    return tuple(
         replace(
             shape,
             wide_rows=max(64, shape.wide_rows // cut.halves),
@@ -55,4 +56,4 @@ def candidates(shape: Shape, max_query: int) -> list[Shape]:
             share=cut.share,
         )
         for cut in CUTS
-    ]
+    )

@@ -13,22 +13,26 @@ from radixkv.attention.shared_prefix.plan import Shape, TreePlan
 from radixkv.kernels.gpu.attend import Work
 from radixkv.pages import round_up
 
-# Launched items are rounded up to these, so that few captured graphs cover all plans.
+# Launched items, and partial results, are rounded up to multiples of these, or of an eighth of the
+# power of two that holds them: few captured graphs cover all plans, and few items are for nothing.
 WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
+# As many parts of a token are merged alike, and so are that many and more.
+FEW_PARTS, MANY_PARTS = 4, 32
 
 
 class DevicePlan:
     """The work items that were sent last.
 
     heads: of the queries that they were planned for. num_parts: rows of partial results to make
-    room for. wide, narrow: the items of each kind, None where there are none.
+    room for. most_parts: of one token, rounded up to a power of two from FEW_PARTS to MANY_PARTS.
+    wide, narrow: the items of each kind, None where there are none.
     """
 
     def __init__(self, device: torch.device) -> None:
         # Room for some hundred items: plans of other batches take more or fewer, and no graph is
         # lost to that.
         self._arrays = DeviceArrays(device, least=2048)
-        self.heads = self.num_parts = 0
+        self.heads = self.num_parts = self.most_parts = 0
         self._tokens = self._num_wide = self._num_narrow = 0
         self._wide_rows = self._narrow_rows = 0
 
@@ -40,9 +44,11 @@ class DevicePlan:
         self.heads = shape.group * shape.kv_heads
         self._wide_rows = _rows(plan.wide, shape.group, least=64)
         self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
-        self._num_wide = round_up(len(plan.wide), WIDE_GRID)
-        self._num_narrow = round_up(len(plan.narrow), NARROW_GRID)
-        self.num_parts = round_up(int(plan.starts[-1]), PARTS_GRID)
+        self._num_wide = _up(len(plan.wide), WIDE_GRID)
+        self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
+        most_parts = int(np.diff(plan.starts).max())
+        self.most_parts = min(max(_power_of_two(most_parts), FEW_PARTS), MANY_PARTS)
+        self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
         self._arrays.put(
             counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
             starts=starts,
@@ -53,7 +59,7 @@ class DevicePlan:
 
     @property
     def key(self) -> Hashable:
-        counts = self._num_wide, self._num_narrow, self.num_parts
+        counts = self._num_wide, self._num_narrow, self.num_parts, self.most_parts
         return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
 
     @property
@@ -80,7 +86,17 @@ class DevicePlan:
 def _rows(items: Int32Array, group: int, least: int) -> int:
     """Query rows of the largest item, rounded up to a power of two, `least` or more."""
     largest = int(items[:, 4].max(initial=1)) * group
-    return max(least, 1 << (largest - 1).bit_length())
+    return max(least, _power_of_two(largest))
+
+
+def _up(n: int, least: int) -> int:
+    """`n` rounded up as is said above."""
+    return round_up(n, max(least, _power_of_two(n) // 8))
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest that is `n` or more."""
+    return 1 << max(n - 1, 0).bit_length()
 
 
 def _padded(items: Int32Array, n: int) -> Int32Array:

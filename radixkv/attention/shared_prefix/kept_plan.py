@@ -12,6 +12,8 @@ from radixkv.attention.shared_prefix.cuts import candidates
 from radixkv.attention.shared_prefix.plan import SURVEY, Shape, TreePlan
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
+# Of the flat estimate: less than that, and a step is cut into pieces though nothing is shared.
+UNSHARED = 0.9
 SHARED, UNIQUE, TOTAL = (SURVEY.index(name) for name in ("shared", "unique", "total"))
 
 
@@ -87,8 +89,10 @@ class KeptPlan:
     def _choice(self, mode: str) -> tuple[Choice, str]:
         if mode == "tree":
             return "tree", "the mode is tree"
+        if self._survey[SHARED] and self._tree_us < self._flat_us:
+            return "tree", "it is estimated to be faster"
+        if self._tree_us < UNSHARED * self._flat_us:
+            return "tree", "short pieces are estimated to be faster, with nothing shared"
         if not self._survey[SHARED]:
             return "flat", "no shared run is long enough"
-        if self._tree_us >= self._flat_us:
-            return "flat", "flat is estimated to be as fast"
-        return "tree", "it is estimated to be faster"
+        return "flat", "flat is estimated to be as fast"

@@ -1,6 +1,7 @@
 """Which kernels compute the items of a plan over a pool."""
 
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -8,7 +9,7 @@ from torch import Tensor
 from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
 from radixkv.attention.shared_prefix.plan import Shape
-from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend
+from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Stages of a narrow block among narrow blocks, and beside a wide block. With fewer stages more
@@ -31,6 +32,25 @@ class Items:
     rows: int
 
 
+class TreeWork(Protocol):
+    """The plan of a step on the device.
+
+    wide, narrow: the items of each kind, None where there are none. num_parts: rows of partial
+    results to make room for. most_parts: of one token. starts: (tokens + 1,) int32, of the partial
+    results of each token.
+    """
+
+    num_parts: int
+    most_parts: int
+
+    @property
+    def wide(self) -> Items | None: ...
+    @property
+    def narrow(self) -> Items | None: ...
+    @property
+    def starts(self) -> Tensor: ...
+
+
 class TileKernels:
     """Our CUDA kernels where the card is a Hopper and the pool one they serve, else the Triton one.
 
@@ -39,9 +59,9 @@ class TileKernels:
 
     def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
         self._pool, self._k_scale, self._v_scale = pool, k_scale, v_scale
-        self.is_hopper = _is_hopper(pool.device)
-        self._has_cuda = self.is_hopper and _cuda_serves(pool)
-        self._wide_rows = 128 if self.is_hopper and pool.head_dim <= 128 else 64
+        is_hopper = _is_hopper(pool.device)
+        self._has_cuda = is_hopper and _cuda_serves(pool)
+        self._wide_rows = 128 if is_hopper and pool.head_dim <= 128 else 64
 
     def shape(self, heads: int) -> Shape:
         """What plans for queries of so many heads are cut by."""
@@ -55,43 +75,35 @@ class TileKernels:
         "cuda" or "triton"."""
         return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
 
-    def run(
-        self,
-        inputs: Inputs,
-        wide: Items | None,
-        narrow: Items | None,
-        partial_o: Tensor,
-        partial_lse: Tensor,
-        options: ScoreOptions,
-    ) -> None:
-        """Compute items of both kinds; what is launched next may start early. inputs: q, k, v and
-        the page table."""
+    def run(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
+        """The output of the queries. inputs: q, contiguous, k, v and the page table."""
+        q, wide, narrow = inputs[0], work.wide, work.narrow
+        partial_o = q.new_empty((work.num_parts, *q.shape[1:]), dtype=torch.float32)
+        partial_lse = q.new_empty((work.num_parts, q.shape[1]), dtype=torch.float32)
         is_plain = not options.softcap and (self._k_scale, self._v_scale) == (1.0, 1.0)
         is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= NARROW_ROWS)
-        has_dtype = inputs[0].dtype == self._pool.dtype
-        on_cuda = self._has_cuda and is_plain and is_small and has_dtype
+        on_cuda = self._has_cuda and is_plain and is_small and q.dtype == self._pool.dtype
         run = self._cuda if on_cuda else self._triton
-        run(inputs, wide, narrow, partial_o, partial_lse, options)
+        return run(inputs, work, partial_o, partial_lse, options)
 
     def _cuda(
         self,
         inputs: Inputs,
-        wide: Items | None,
-        narrow: Items | None,
+        work: TreeWork,
         partial_o: Tensor,
         partial_lse: Tensor,
         options: ScoreOptions,
-    ) -> None:
+    ) -> Tensor:
         """Both kinds at once: the wide are bound by arithmetic, the narrow by memory.
 
         The wide go first, because they find no room among the narrow. As soon as all of them run,
         the narrow fill what is left of each multiprocessor.
         """
-        from radixkv.kernels.gpu.tiles import attend_narrow, attend_wide
+        from radixkv.kernels.gpu.tiles import attend_narrow, attend_wide, merge_beside
 
+        wide, narrow, stages = work.wide, work.narrow, STAGES
         partials = partial_o, partial_lse
         size, scale = self._pool.page_size, options.scale_at(self._pool.head_dim)
-        stages = STAGES
         if wide:
             attend_wide(*inputs, wide.work, *partials, scale=scale, page_size=size, rows=wide.rows)
             stages = STAGES_BESIDE
@@ -100,16 +112,19 @@ class TileKernels:
                 *inputs, narrow.work, *partials, scale=scale, page_size=size, rows=narrow.rows,
                 stages=stages, beside_last=wide is not None,
             )  # fmt: skip
+        out = torch.empty_like(inputs[0])
+        merge_beside(*partials, work.starts, out, options.sinks, most_parts=work.most_parts)
+        return out
 
     def _triton(
         self,
         inputs: Inputs,
-        wide: Items | None,
-        narrow: Items | None,
+        work: TreeWork,
         partial_o: Tensor,
         partial_lse: Tensor,
         options: ScoreOptions,
-    ) -> None:
+    ) -> Tensor:
+        wide, narrow = work.wide, work.narrow
         tiles = (
             (wide, self._wide_tile(wide.rows if wide else 0)),
             (narrow, _narrow_tile(narrow.rows if narrow else 0)),
@@ -122,6 +137,9 @@ class TileKernels:
                 tile=tile, scale=options.scale_at(self._pool.head_dim) * self._k_scale,
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
             )  # fmt: skip
+        out = torch.empty_like(inputs[0])
+        merge_states(partial_o, partial_lse, work.starts, out, options.sinks)
+        return out
 
     def _wide_tile(self, rows: int) -> Tile:
         # One request with many heads may take more rows than a tile should have.

@@ -12,6 +12,7 @@ what comes before them all; the run at the end of its row, which holds them, it 
 
 from collections.abc import Sequence
 from dataclasses import astuple, dataclass, field
+from functools import cached_property
 from typing import Protocol
 
 import numpy as np
@@ -45,7 +46,7 @@ class Shape:
     longest_narrow: int = 1024
     share: int = 64
 
-    @property
+    @cached_property
     def options(self) -> Int32Array:
         """All of it in order, as the native planner reads it."""
         return np.array(astuple(self), np.int32)

@@ -2,10 +2,26 @@
 
 import textwrap
 from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
-from radixkv.cli.lab.options import CacheOptions, Jobs, LogOptions, PrefillOptions, Target, bar
+import typer
+
+from radixkv.cli.lab.options import (
+    CacheOptions,
+    Jobs,
+    LogOptions,
+    PrefillOptions,
+    RatesFile,
+    Target,
+    bar,
+)
 from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, print_json
+from radixkv.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from radixkv.lab.report.advice import FirstToken
 
 
 @with_options
@@ -14,6 +30,11 @@ def lab_advise(
     cache: CacheOptions,
     prefill: PrefillOptions,
     target: Target = None,
+    ttft_p95: Annotated[
+        float | None,
+        typer.Option(min=1e-6, help="Seconds in which 95 % of first tokens are to come."),
+    ] = None,
+    rates: RatesFile = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
@@ -21,13 +42,31 @@ def lab_advise(
     from radixkv.lab.report.advice import advise, check_target
 
     setting, serving, wanted = cache.setting(), prefill.serving(), check_target(target)
+    sooner = _first_token(ttft_p95, rates)
     _, requests = log.read_contents()
     with bar("replaying", 0) as progress:
         found = advise(
-            requests, setting, target=wanted, serving=serving, jobs=jobs, progress=progress
+            requests,
+            setting,
+            target=wanted,
+            serving=serving,
+            first_token=sooner,
+            jobs=jobs,
+            progress=progress,
         )
     if as_json:
         print_json({"advice": found.paragraph(), **asdict(found)})
     else:
         screen = console()
         screen.print(textwrap.fill(found.paragraph(), min(screen.width, 100)), markup=False)
+
+
+def _first_token(seconds: float | None, rates: Path | None) -> "FirstToken | None":
+    from radixkv.lab.replay.rates import read_rates
+    from radixkv.lab.report.advice import FirstToken
+
+    if seconds is None:
+        return None
+    if rates is None:
+        raise InvalidArgumentError("--ttft-p95 needs --rates: how long steps take on the card")
+    return FirstToken(seconds, read_rates(rates))

@@ -23,7 +23,7 @@ def lab_curve(
     log: LogOptions,
     sizes: Annotated[
         str | None,
-        typer.Option("--capacities", help="Tokens of room, apart by commas; by default sixteen."),
+        typer.Option("--capacities", help="Tokens of room, separated by commas; default: 16."),
     ] = None,
     policy: Annotated[str, typer.Option(help="What is evicted first.")] = "lru",
     page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
@@ -33,7 +33,7 @@ def lab_curve(
         str,
         typer.Option(
             help="pool: requests in flight are in it, each capacity is replayed; cache: it is "
-            "beside them, and one pass answers for lru, a sample of tokens for other policies."
+            "besides them, and one pass answers for lru, a sample of tokens for other policies."
         ),
     ] = "pool",
     jobs: Jobs = None,
@@ -65,8 +65,8 @@ def _replayed(
     log: "RequestLog", setting: "Setting", capacities: list[int] | None, jobs: int | None
 ) -> dict[str, Any]:
     """A replay for each capacity, and some more that look for the room it takes."""
-    from radixkv.lab.replay.engine import longest_request
     from radixkv.lab.replay.paths import find_paths
+    from radixkv.lab.replay.pool import longest_request
     from radixkv.lab.replay.sweep import capacities_up_to, sweep
     from radixkv.lab.replay.target import TargetSearch
 

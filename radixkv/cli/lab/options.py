@@ -50,7 +50,7 @@ class LogOptions:
     ] = None
     chat_template: Annotated[
         Path | None,
-        typer.Option(help="Chat template; by default that beside the tokenizer, or ChatML."),
+        typer.Option(help="Chat template; by default that next to the tokenizer, or ChatML."),
     ] = None
     session: Annotated[str | None, typer.Option(help="Field of the session.")] = None
     namespace: Annotated[
@@ -150,7 +150,7 @@ class CacheOptions:
         str,
         typer.Option(
             help="pool: requests in flight are in it, and wait for room; cache: it is what is kept "
-            "beside them, as published tables count."
+            "besides them, as published tables count."
         ),
     ] = "pool"
 
@@ -202,6 +202,10 @@ class PrefillOptions:
         return None if self.model is None else shape_named(self.model)
 
 
+RatesFile = Annotated[
+    Path | None,
+    typer.Option("--rates", help="JSON of how long steps take on a card: step_ms, prefill_us ..."),
+]
 Target = Annotated[
     float | None, typer.Option(help="Hit rate to reach, in percent; by default 90 % of infinite.")
 ]
@@ -231,7 +235,7 @@ def run(log: "RequestLog", setting: "Setting") -> "Replay":
 
 
 def capacities(words: str) -> list[int | None]:
-    """Capacities apart by commas; `inf` keeps all. Raises InvalidArgumentError."""
+    """Capacities separated by commas; `inf` keeps all. Raises InvalidArgumentError."""
     return [_capacity(word) for word in names(words)]
 
 
@@ -241,19 +245,19 @@ def finite_capacities(words: str) -> list[int]:
 
     found = [each for each in capacities(words) if each is not None]
     if not found:
-        raise InvalidArgumentError(f"--capacities {words!r} has no number of tokens")
+        raise InvalidArgumentError(f"--capacities must have a number of tokens; got {words!r}")
     for each in found:
         Setting(capacity=each)  # checks it
     return found
 
 
 def names(words: str) -> list[str]:
-    """Names apart by commas."""
+    """Names separated by commas."""
     return [word.strip() for word in words.split(",")]
 
 
 def numbers(words: str, option: str) -> list[int]:
-    """Whole numbers apart by commas. Raises InvalidArgumentError."""
+    """Whole numbers separated by commas. Raises InvalidArgumentError."""
     for word in names(words):
         if not word.isdecimal():
             raise InvalidArgumentError(f"{option} must be numbers such as 1,16,64; got {words!r}")

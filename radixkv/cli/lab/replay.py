@@ -9,9 +9,10 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.lab.options import CacheOptions, LogOptions, PrefillOptions, run
+from radixkv.cli.lab.options import CacheOptions, LogOptions, PrefillOptions, RatesFile, run
 from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, pairs, print_json
+from radixkv.errors import InvalidArgumentError
 
 if TYPE_CHECKING:
     from radixkv.lab.logs.requests import RequestLog
@@ -34,13 +35,19 @@ def lab_replay(
         bool,
         typer.Option(help="For reference an infinite cache, and one that knows the future."),
     ] = True,
+    rates: RatesFile = None,
     as_json: Json = False,
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
     from radixkv.lab.replay import summary
+    from radixkv.lab.replay.rates import read_rates
     from radixkv.lab.replay.sizes import sizes
+    from radixkv.lab.replay.timed import timed_replay
 
     setting, shape = cache.setting(), prefill.shape()
+    if rates is not None and log.order != "time":
+        raise InvalidArgumentError("--rates needs --order time")
+    steps = read_rates(rates) if rates is not None else None
     stored, requests = log.read()
     if not stored.about.has_contents:
         _show_sizes({"log": _about(log, stored), "hit_rate": None, **sizes(requests)}, as_json)
@@ -56,6 +63,8 @@ def lab_replay(
         answer |= _references(requests, setting, found)
     if shape is not None:
         answer["prefill"] = summary.saved_prefill(found, shape, prefill.tflops)
+    if steps is not None:
+        answer["timed"] = timed_replay(requests, setting, steps).to_dict()
     if as_json:
         print_json(answer)
     else:
@@ -137,6 +146,12 @@ def _whole(answer: dict[str, Any]) -> Table:
             ("in operations", f"{prefill['saved_flops']:.3g}"),
             (f"at {prefill['tflops']:g}e12 a second", f"{prefill['saved_seconds']:,.1f} s"),
         ]
+    if "timed" in answer:
+        timed = answer["timed"]
+        rows.append(("by time: hit rate", f"{timed['hit_rate']:.1%}"))
+        rows += [(f"first token, {name}", f"{value:,.3f} s")
+                 for name, value in timed["first_token_s"].items()]  # fmt: skip
+        rows.append(("output tokens a second", round(timed["output_tokens_per_s"])))
     rows.append(("replayed in", f"{answer['seconds']:.1f} s"))
     rows[:0] = [
         ("order", log["order"]),

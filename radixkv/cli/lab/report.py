@@ -31,7 +31,7 @@ def lab_report(
     prefill: PrefillOptions,
     out: Annotated[Path, typer.Option(help="HTML file to write.")] = Path("report.html"),
     policies: Annotated[
-        str, typer.Option(help="Policies to compare, apart by commas.")
+        str, typer.Option(help="Policies to compare, separated by commas.")
     ] = "lru,adaptive",
     sizes: Annotated[
         str | None, typer.Option("--capacities", help="Capacities to compare; by default nine.")
@@ -47,7 +47,9 @@ def lab_report(
     from radixkv.lab.report.study import study
 
     if any(out.exists() and Path(each).exists() and out.samefile(each) for each in log.files):
-        raise InvalidArgumentError(f"--out {out} is the log itself", path=str(out))
+        raise InvalidArgumentError(
+            f"--out must be another file than the log; got {out}", path=str(out)
+        )
     setting, serving, wanted = cache.setting(), prefill.serving(), check_target(target)
     chosen = _sizes(sizes) if sizes else None
     _check_writable(out)
@@ -91,12 +93,12 @@ def lab_report(
 def _sizes(words: str) -> list[int]:
     chosen = sorted({*finite_capacities(words)})
     if not chosen[0]:
-        raise InvalidArgumentError(f"--capacities {words!r}: a report takes capacities above 0")
+        raise InvalidArgumentError(f"--capacities must be above 0 for a report; got {words!r}")
     return chosen
 
 
 def _check_writable(path: Path) -> None:
-    """Told before the log is replayed, not after."""
+    """Before the log is replayed, not after. Raises InvalidArgumentError."""
     if path.is_dir():
         problem = "it is a folder"
     elif not path.parent.is_dir():

@@ -25,18 +25,18 @@ class SweepOptions:
     """The caches to compare."""
 
     capacity: Annotated[
-        str, typer.Option("--capacities", help="Tokens kept, apart by commas; inf: all.")
+        str, typer.Option("--capacities", help="Tokens kept, separated by commas; inf: all.")
     ] = "4096,16384,65536,262144,inf"
     policy: Annotated[
         str,
         typer.Option(
             "--policies",
-            help="What is evicted first, apart by commas; clairvoyant: a reference that "
+            help="What is evicted first, separated by commas; clairvoyant: a reference that "
             "evicts what is needed last.",
         ),
     ] = "lru"
     page_size: Annotated[
-        str, typer.Option("--page-sizes", help="Tokens a page, apart by commas.")
+        str, typer.Option("--page-sizes", help="Tokens a page, separated by commas.")
     ] = "1"
     scheduling: Annotated[
         str, typer.Option("--schedulings", help="arrival, longest-match, or both with a comma.")
@@ -46,7 +46,7 @@ class SweepOptions:
     )
     in_flight: Annotated[int, typer.Option(help="Requests that run at a time.")] = 1
     capacity_of: Annotated[
-        str, typer.Option(help="pool, with requests in flight in it, or cache: beside them.")
+        str, typer.Option(help="pool, with requests in flight in it, or cache: besides them.")
     ] = "pool"
 
     def queues(self) -> dict[str, "Scheduling"]:

@@ -16,6 +16,7 @@ from radixkv.arrays import Int32Array
 from radixkv.cache.events import Cleared
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.events.messages import (
+    MEDIUM,
     AllBlocksCleared,
     BlockEvent,
     BlockRemoved,
@@ -23,8 +24,6 @@ from radixkv.integrations.events.messages import (
 )
 from radixkv.integrations.events.names import BlockNames, SGLangNames
 from radixkv.tree import Namespace, Stored, Trimmed
-
-MEDIUM = "GPU"
 
 
 class _Run:

@@ -5,13 +5,13 @@ from types import TracebackType
 from typing import Self
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Cleared, StoredRun, runs_of
+from radixkv.cache.events import Cleared
+from radixkv.cache.runs import StoredRun, runs_of
 from radixkv.errors import HistoryLostError
 from radixkv.integrations.events.blocks import BlockTranslator
 from radixkv.integrations.events.names import BlockNames
 from radixkv.integrations.events.publisher import EventPublisher
 from radixkv.tree import Stored
-from radixkv.tree.radix_tree import Change
 
 _PAGE_BYTES = 1 << 20
 
@@ -66,7 +66,7 @@ class CacheEvents:
         with self._cache.lock:
             self._epoch, self._revision = self._log.position()
             runs = runs_of(self._cache.tree.walk())
-        changes: list[Change | Cleared] = [Cleared()]
+        changes: list[Stored | Cleared] = [Cleared()]
         changes += (_stored(number, run) for number, run in runs.items())
         self._publisher.publish(self._translator.translate(changes))
 

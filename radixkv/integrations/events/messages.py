@@ -7,6 +7,8 @@ from typing import TypeAlias
 
 import msgspec
 
+MEDIUM = "GPU"  # where blocks are: in the device's memory
+
 
 class _Event(msgspec.Struct, omit_defaults=True, tag=True, gc=False):
     pass

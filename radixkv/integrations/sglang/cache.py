@@ -8,9 +8,9 @@ then checkpoint, once for each chunk and once at its end; then unlock. See SGLan
 
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from functools import wraps
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 import numpy as np
 import torch
@@ -32,15 +32,15 @@ from radixkv.cache.stats import Totals
 from radixkv.errors import CacheCorruptedError, InvalidTokensError
 from radixkv.integrations.sglang.blocks import BlockEvents
 from radixkv.integrations.sglang.keys import Keys
-from radixkv.integrations.sglang.numbers import slot_numbers
+from radixkv.integrations.sglang.numbers import SlotNumbers, slot_numbers
 from radixkv.integrations.sglang.order import depth_first
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
-from radixkv.tree.radix_tree import Change
+from radixkv.tree.radix_tree import Changes
 from radixkv.tree.show import format_tree
 
-P = ParamSpec("P")
 R = TypeVar("R")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 # Our handles know what they lock.
 _RECEIPT = DecLockRefParams()
@@ -49,24 +49,22 @@ _RECEIPT = DecLockRefParams()
 class Follower(Protocol):
     """Who gets to know what became cached and what was evicted."""
 
-    def append(self, changes: Iterable[Change]) -> None:
+    def append(self, changes: Changes) -> None:
         """What one call changed, in order."""
 
     def clear(self) -> None:
         """Everything was forgotten."""
 
 
-def _locked(
-    method: Callable[Concatenate["RadixKVCache", P], R],
-) -> Callable[Concatenate["RadixKVCache", P], R]:
+def _locked(method: Method) -> Method:
     """Under the lock of the tree."""
 
     @wraps(method)
-    def locked(self: "RadixKVCache", /, *args: P.args, **kwargs: P.kwargs) -> R:
+    def locked(self: "RadixKVCache", /, *args: Any, **kwargs: Any) -> Any:
         with self.tree_lock:
             return method(self, *args, **kwargs)
 
-    return locked
+    return cast(Method, locked)
 
 
 class Place:
@@ -91,11 +89,14 @@ class Place:
 
 
 class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
-    """A prefix cache for one scheduler of SGLang. Its calls are enqueued, and wait for nothing."""
+    """A prefix cache for one scheduler of SGLang. Its calls are enqueued, and wait for nothing.
+
+    numbers: what stands in its tree for slots, by default as their device wants it.
+    """
 
     disable = False
 
-    def __init__(self, params: CacheInitParams) -> None:
+    def __init__(self, params: CacheInitParams, numbers: SlotNumbers | None = None) -> None:
         self.req_to_token_pool = params.req_to_token_pool
         self.token_to_kv_pool_allocator = params.token_to_kv_pool_allocator
         self.page_size: int = params.page_size
@@ -106,7 +107,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         self.totals = Totals()
         self._keys = Keys(self.is_eagle, lambda: (node.codes for node in self.tree.walk()))
         allocator = self.token_to_kv_pool_allocator
-        self._numbers = slot_numbers(allocator.size, allocator.device)
+        self._numbers = numbers or slot_numbers(allocator.size, allocator.device)
         self._followers: list[Follower] = []
         self._events = None
         if params.enable_kv_cache_events:
@@ -175,7 +176,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         self.tree.dec_lock_ref(node.handle)
         return DecLockRefResult(delta=self.tree.evictable_size - before)
 
-    @_locked  # type: ignore[arg-type]  # a ParamSpec has no form for **_ alone
+    @_locked
     def checkpoint(self, req: Any, *, up_to: int, **_: Any) -> None:
         """Store the whole pages of the request's first `up_to` tokens, and move its lock there.
 

@@ -7,6 +7,7 @@ the engine's alone, and refused. So a router of ours routes to SGLang, and `radi
 import os
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
@@ -87,7 +88,7 @@ class EngineCache:
     def stats(self) -> CacheStats:
         """Sizes and counters. live_requests: not known here, 0."""
         with self.lock:
-            tree, free, totals = self.tree, self.free_size, self._totals
+            tree, free = self.tree, self.free_size
             return CacheStats(
                 num_slots=self.num_slots,
                 free=free,
@@ -97,15 +98,9 @@ class EngineCache:
                 waiting=0,
                 num_nodes=tree.num_nodes,
                 live_requests=0,
-                prompt_tokens=totals.prompt_tokens,
-                cached_tokens=totals.cached_tokens,
-                resumed_tokens=totals.resumed_tokens,
-                published_tokens=totals.published_tokens,
-                evicted_tokens=totals.evicted_tokens,
-                lookup_tokens=totals.lookup_tokens,
-                hit_tokens=totals.hit_tokens,
                 epoch=self.events.epoch,
                 revision=self.events.revision,
+                **asdict(self._totals),
             )
 
 

@@ -2,7 +2,6 @@
 
 import hashlib
 import logging
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -10,18 +9,12 @@ from typing import Any
 
 import torch
 
+from radixkv.folders import cache_folder
+
 # Part of the folder's name: another way to convert gets a folder of its own.
 FORMAT = 2
 
 log = logging.getLogger(__name__)
-
-
-def cache_folder() -> Path:
-    """Where converted models are kept: RADIXKV_CACHE_DIR, else radixkv in XDG_CACHE_HOME."""
-    own = os.environ.get("RADIXKV_CACHE_DIR")
-    if own:
-        return Path(own)
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "radixkv"
 
 
 def convert_gguf(path: Path) -> Path:

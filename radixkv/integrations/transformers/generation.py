@@ -103,8 +103,8 @@ class Generation:
         """It was admitted as `request`."""
         self.request = request
         self.computed, self.prefill_end = request.cached_len, request.length
-        self.numbers.cached_tokens = request.numbers.cached_tokens
-        self.numbers.resumed_tokens = request.numbers.resumed_tokens
+        self.numbers.cached_tokens = request.cached_tokens
+        self.numbers.resumed_tokens = request.resumed_tokens
 
     def append(self, token: int, logits: Tensor) -> None:
         """The next token and what it was sampled from; may finish the generation."""

@@ -205,12 +205,9 @@ def attend(
 def _merge_states(
     partial_o, partial_lse, starts, sinks, out,
     H: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PARTS: tl.constexpr, SINKS: tl.constexpr,
-    EARLY: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1)
     start, end = tl.load(starts + token).to(tl.int64), tl.load(starts + token + 1)
-    if EARLY:
-        tl.extra.cuda.gdc_wait()
     dim = tl.arange(0, PAD_D)
     row_max, row_sum, acc = float("-inf"), 0.0, tl.zeros([PAD_D], tl.float32)
     if SINKS:
@@ -240,19 +237,16 @@ def merge_states(
     starts: Tensor,
     out: Tensor,
     sinks: Tensor | None,
-    *,
-    early: bool = False,
 ) -> None:
     """Merge the partial results of each token: those of token i are [starts[i], starts[i + 1]).
 
     partial_o: (n, heads, dim) float32. partial_lse: (n, heads) float32, base 2. starts:
     (tokens + 1,) int32. out: (tokens, heads, dim). Sums in the same order every time, whatever ran
-    first. early: starts before the kernel that writes `partial_o` has ended, and waits for it (on
-    Hopper).
+    first.
     """
     tokens, heads, dim = out.shape
     _merge_states[(tokens, heads)](
         partial_o, partial_lse, starts, sinks, out, H=heads, D=dim,
-        PAD_D=triton.next_power_of_2(dim), PARTS=8, SINKS=sinks is not None, EARLY=early,
-        num_warps=1, **({"launch_pdl": True} if early else {}),
+        PAD_D=triton.next_power_of_2(dim), PARTS=8, SINKS=sinks is not None,
+        num_warps=1,
     )  # fmt: skip

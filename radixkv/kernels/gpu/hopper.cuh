@@ -10,7 +10,6 @@ typedef unsigned long long u64;
 
 static_assert(HK > 0 && H % HK == 0, "H must be a multiple of HK");
 static_assert(D == 64 || D == 128, "D must be 64 or 128");
-static_assert(PAGE > 0, "PAGE must be positive");
 
 // As attend.py says.
 struct Item {

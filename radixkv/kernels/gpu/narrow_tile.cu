@@ -26,6 +26,7 @@ constexpr int BLOCKS = ROWS > 8 ? 12 / WARPS : STAGES > 2 ? 16 : 24;
 
 static_assert(ROWS == 8 || ROWS == 16 || ROWS == 32 || ROWS == 64, "ROWS must be 8, 16, 32 or 64");
 static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
+static_assert(PAGE > 0, "PAGE must be positive");
 static_assert(STAGES >= 2, "STAGES must be 2 or more: a tile is copied while another is computed");
 static_assert(PASSES * ROWS_A_PASS == TILE, "the passes of the copy must fill a tile");
 static_assert(2 * STAGES * TILE_BYTES <= 227 * 1024,

@@ -94,6 +94,37 @@ def copy_slots(pool: Tensor, source: Tensor, target: Tensor) -> None:
 
 
 @triton.jit
+def _move_rows(table, stride, moves, count, ROWS: tl.constexpr, COLUMNS: tl.constexpr):
+    move = tl.arange(0, ROWS)
+    there = move < count
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    source = tl.load(moves + move * 2, mask=there, other=0).to(tl.int64)
+    target = tl.load(moves + move * 2 + 1, mask=there, other=0).to(tl.int64)
+    values = tl.load(
+        table + source[:, None] * stride + column[None, :], mask=there[:, None], other=0
+    )
+    # A row that one warp writes may be another's to read.
+    tl.debug_barrier()
+    tl.store(table + target[:, None] * stride + column[None, :], values, mask=there[:, None])
+
+
+def move_rows(table: Tensor, moves: Tensor, width: int) -> None:
+    """Copy the beginnings of rows of `table` to other rows, as if all were read before any is
+    written, in one launch.
+
+    table: (rows, a power of two) int32. moves: (n, 2) int32, each (from, to), no two to the same.
+    width: what is copied of each, rounded up.
+    """
+    if not len(moves):
+        return
+    rows = triton.next_power_of_2(len(moves))
+    columns = min(table.shape[1], max(16, 4096 // rows))
+    _move_rows[(triton.cdiv(width, columns),)](
+        table, table.stride(0), moves, len(moves), ROWS=rows, COLUMNS=columns, num_warps=4
+    )
+
+
+@triton.jit
 def _write_rows(table, stride, pieces, entries, BLOCK: tl.constexpr):
     piece = pieces + tl.program_id(0) * 4
     row, column, count, source = (

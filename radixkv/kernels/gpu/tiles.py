@@ -1,19 +1,17 @@
-"""Builds and launches `wide_tile.cu` and `narrow_tile.cu`: rows over runs of slots, on Hopper."""
+"""Launches `wide_tile.cu`, `narrow_tile.cu` and `merge.cu`: rows over runs of slots, on Hopper."""
 
-import ctypes
 from functools import cache
-from pathlib import Path
-from typing import Any
 
 import torch
-from cuda.bindings import driver, nvrtc
 from torch import Tensor
 
 from radixkv.kernels.gpu.attend import LOG2E, Work
+from radixkv.kernels.gpu.cuda import Kernel
 
 DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
-_FOLDER = Path(__file__).parent
+# Warps of a block of `merge.cu`, and parts that one of them has on their way.
+WARPS, AT_ONCE = 8, 4
 
 
 def attend_wide(
@@ -34,12 +32,13 @@ def attend_wide(
     q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item, 64 or 128.
     The next kernel may start beside this one.
     """
-    inputs = q, k_pool, v_pool, table
     # A warpgroup fetches. What computes less waits more for memory.
-    stages, slots, threads = 4 if rows == 64 else 3, 64, 128 + 2 * rows
-    shape, barriers = _shape(q, k_pool, page_size, rows), 32 * stages
-    kernel = _kernel("wide_tile", shape, stages, slots, threads, barriers)
-    kernel.launch(inputs, work, partial_o, partial_lse, scale=scale, beside_last=False)
+    stages = 4 if rows == 64 else 3
+    kernel = _tile("wide_tile", *_shape(q, k_pool), page_size, rows, stages)
+    kernel.launch(
+        (k_pool.shape[1], work.grid), q, k_pool, v_pool, table, table.stride(0), work.items,
+        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=False,
+    )  # fmt: skip
 
 
 def attend_narrow(
@@ -62,113 +61,67 @@ def attend_narrow(
     stages: of 16 slots, in shared memory. beside_last: starts while the kernel launched before
     runs, once all of that runs, and ends after it. The next kernel may start beside this one.
     """
-    shape = _shape(q, k_pool, page_size, rows)
-    kernel = _kernel("narrow_tile", shape, stages, slots=16, threads=max(32, 2 * rows), extra=0)
-    inputs = q, k_pool, v_pool, table
-    kernel.launch(inputs, work, partial_o, partial_lse, scale=scale, beside_last=beside_last)
+    kernel = _tile("narrow_tile", *_shape(q, k_pool), page_size, rows, stages)
+    kernel.launch(
+        (k_pool.shape[1], work.grid), q, k_pool, v_pool, table, table.stride(0), work.items,
+        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E,
+        beside_last=beside_last,
+    )  # fmt: skip
 
 
-# Device, heads, KV heads, head size, page size, rows, whether fp16.
-_Shape = tuple[int, int, int, int, int, int, bool]
+def merge_beside(
+    partial_o: Tensor,
+    partial_lse: Tensor,
+    starts: Tensor,
+    out: Tensor,
+    sinks: Tensor | None,
+    *,
+    most_parts: int,
+) -> None:
+    """As `merge_states`; starts before the kernel that writes the partial results has ended, and
+    waits for it. out: one of DTYPES, the last dimension one of DIMS. most_parts: about as many as a
+    token has at most, which shapes how they are merged."""
+    tokens, heads, dim = out.shape
+    sinks = None if sinks is None else sinks.float().contiguous()
+    split = min(WARPS, 1 << max(0, (most_parts - 1) // AT_ONCE).bit_length())
+    kernel = _merge(out.device.index, heads, dim, out.dtype == torch.float16, split)
+    kernel.launch(
+        (-(-tokens * heads * split // WARPS), 1), partial_o, partial_lse, starts, sinks, out,
+        tokens * heads, beside_last=True,
+    )  # fmt: skip
 
 
-def _shape(q: Tensor, k_pool: Tensor, page_size: int, rows: int) -> _Shape:
-    is_half = q.dtype == torch.float16
-    return q.device.index, q.shape[1], k_pool.shape[1], q.shape[2], page_size, rows, is_half
+# Device, heads, KV heads, head size, whether fp16.
+_Shape = tuple[int, int, int, int, bool]
+
+
+def _shape(q: Tensor, k_pool: Tensor) -> _Shape:
+    return q.device.index, q.shape[1], k_pool.shape[1], q.shape[2], q.dtype == torch.float16
 
 
 @cache
-def _kernel(
-    name: str, shape: _Shape, stages: int, slots: int, threads: int, extra: int
-) -> "_Kernel":
-    device, heads, kv_heads, dim, page_size, rows, is_half = shape
+def _tile(
+    name: str,
+    device: int,
+    heads: int,
+    kv_heads: int,
+    dim: int,
+    is_half: bool,
+    page_size: int,
+    rows: int,
+    stages: int,
+) -> Kernel:
     defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size, "ROWS": rows}
     defined |= {"STAGES": stages} | ({"HALF": 1} if is_half else {})
-    shared_bytes = 2 * stages * slots * dim * 2 + extra
-    with torch.cuda.device(device):
-        return _Kernel(name, defined, kv_heads, threads, shared_bytes)
+    slots, threads, barriers = (16, max(32, 2 * rows), 0)
+    if name == "wide_tile":
+        slots, threads, barriers = 64, 128 + 2 * rows, 32 * stages
+    return Kernel(name, defined, device, threads, 2 * stages * slots * dim * 2 + barriers)
 
 
-class _Kernel:
-    """A compiled function, loaded on the present device, with what its launches have in common."""
-
-    types = (*[ctypes.c_void_p] * 4, ctypes.c_int64, *[ctypes.c_void_p] * 5, ctypes.c_float)
-
-    def __init__(
-        self, name: str, defined: dict[str, int], kv_heads: int, threads: int, shared_bytes: int
-    ) -> None:
-        self._module = _checked(driver.cuModuleLoadData(_compiled(name, defined)))
-        self._function = _checked(driver.cuModuleGetFunction(self._module, name.encode()))
-        most = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-        _checked(driver.cuFuncSetAttribute(self._function, most, shared_bytes))
-        _prefer_shared(self._function)
-        self._kv_heads, self._threads, self._shared_bytes = kv_heads, threads, shared_bytes
-
-    def launch(
-        self,
-        inputs: tuple[Tensor, Tensor, Tensor, Tensor],
-        work: Work,
-        partial_o: Tensor,
-        partial_lse: Tensor,
-        *,
-        scale: float,
-        beside_last: bool,
-    ) -> None:
-        outputs = work.items, work.count, work.q_indices, partial_o, partial_lse
-        arguments = (
-            *(x.data_ptr() for x in inputs), inputs[3].stride(0),
-            *(x.data_ptr() for x in outputs), scale * LOG2E,
-        )  # fmt: skip
-        device = inputs[0].device
-        with torch.cuda.device(device):
-            config = self._config(work.grid, torch.cuda.current_stream(device), beside_last)
-            _checked(driver.cuLaunchKernelEx(config, self._function, (arguments, self.types), 0))
-
-    def _config(self, items: int, stream: torch.cuda.Stream, beside_last: bool) -> Any:
-        # Made anew each time: other threads launch the same function.
-        config = driver.CUlaunchConfig()
-        config.gridDimX, config.gridDimY, config.gridDimZ = self._kv_heads, items, 1
-        config.blockDimX, config.blockDimY, config.blockDimZ = self._threads, 1, 1
-        config.sharedMemBytes, config.hStream = self._shared_bytes, stream.cuda_stream
-        config.attrs = [_beside()] if beside_last else []
-        config.numAttrs = len(config.attrs)
-        return config
-
-
-def _beside() -> Any:
-    attribute = driver.CUlaunchAttribute()
-    names = driver.CUlaunchAttributeID
-    attribute.id = names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
-    attribute.value.programmaticStreamSerializationAllowed = 1
-    return attribute
-
-
-def _prefer_shared(function: Any) -> None:
-    # Kernels that divide a multiprocessor's memory otherwise between cache and shared memory wait
-    # for one another.
-    prefer = driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED
-    _checked(driver.cuFuncSetCacheConfig(function, prefer))
-
-
-def _compiled(name: str, defined: dict[str, int]) -> bytes:
-    source, header = _FOLDER / f"{name}.cu", _FOLDER / "hopper.cuh"
-    named = [header.read_bytes()], [header.name.encode()]
-    created = nvrtc.nvrtcCreateProgram(source.read_bytes(), source.name.encode(), 1, *named)
-    program = _checked(created)
-    options = [b"--gpu-architecture=sm_90a", b"--std=c++17"]
-    options += [f"-D{key}={value}".encode() for key, value in defined.items()]
-    (result,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-    if int(result):
-        log = b" " * _checked(nvrtc.nvrtcGetProgramLogSize(program))
-        nvrtc.nvrtcGetProgramLog(program, log)
-        raise RuntimeError(f"{source.name} does not compile: {log.decode()}")
-    image: bytes = b" " * _checked(nvrtc.nvrtcGetCUBINSize(program))  # filled in place
-    _checked(nvrtc.nvrtcGetCUBIN(program, image))
-    return image
-
-
-def _checked(answer: tuple[Any, ...]) -> Any:
-    result, *values = answer
-    if int(result):
-        raise RuntimeError(f"CUDA answered {result!r}")
-    return values[0] if values else None
+@cache
+def _merge(device: int, heads: int, dim: int, is_half: bool, split: int) -> Kernel:
+    # The header asks for KV heads, which do not matter here.
+    defined = {"H": heads, "HK": 1, "D": dim, "WARPS": WARPS, "SPLIT": split}
+    defined |= {"HALF": 1} if is_half else {}
+    return Kernel("merge", defined, device, 32 * WARPS, 0)

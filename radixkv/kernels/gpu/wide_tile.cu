@@ -24,6 +24,7 @@ constexpr long long SLOT = (long long)HK * D * 2;  // bytes
 
 static_assert(ROWS == 64 || ROWS == 128, "ROWS must be 64 or 128: a warpgroup computes 64");
 static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
+static_assert(PAGE > 0, "PAGE must be positive");
 static_assert(STAGES >= 2, "STAGES must be 2 or more: a tile is copied while another is computed");
 static_assert(PASSES * ROWS_A_PASS == TILE, "the passes of the copy must fill a tile");
 static_assert(TILES_A_LOOK_UP * PASSES * ROWS_A_WARP == 32, "a look-up must use every lane");

@@ -44,7 +44,7 @@ def sync(file: BinaryIO) -> None:
 class PartialFolder:
     """A folder on its way to be `target`, locked until it is there.
 
-    What ended processes left beside it is removed.
+    What ended processes left next to it is removed.
     """
 
     def __init__(self, target: Path) -> None:

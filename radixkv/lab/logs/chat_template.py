@@ -39,7 +39,7 @@ PREPARATIONS = {
 
 @dataclass(frozen=True, slots=True)
 class ChatTemplate:
-    """A template and what it receives beside the chat.
+    """A template and what it receives with the chat.
 
     tool_template: takes the place of `source` for chats with tools; None: `source` does both.
     special_tokens: such as {"bos_token": "<s>"}. origin: where it comes from, for people.
@@ -81,7 +81,7 @@ class ChatTemplate:
     def _second_try(
         self, plain: str, prepared: Any, tools: Any, options: dict[str, Any], first: Exception
     ) -> str:
-        """As SGLang does: some templates, such as Mistral's, want tools with their wrapper."""
+        """As SGLang does: some templates, such as Mistral's, expect tools with their wrapper."""
         try:
             return _rendered(plain, prepared, tools or None, options)
         except Exception:  # the same
@@ -168,7 +168,7 @@ def check_template(source: str) -> None:
     except TemplateSyntaxError as error:
         raise InvalidArgumentError(f"the chat template cannot be compiled: {error}") from error
     except (TemplateError, TypeError, ValueError, LookupError, AttributeError):
-        return  # it wants another chat
+        return  # it is for another kind of chat
 
 
 def _rendered(source: str, messages: Any, tools: Any, options: dict[str, Any]) -> str:

@@ -37,7 +37,7 @@ def _parts(where: str, part: Any) -> list[Part]:
     if not isinstance(part, dict):
         fields.wrong(where, part, "text or an object with a type")
     kind = part.get("type", "text")
-    if kind in _KINDS:
+    if isinstance(kind, str) and kind in _KINDS:
         return [{"type": _KINDS[kind]}, {"type": "text", "text": mark(part)}]
     if kind not in _TEXTS:
         fields.wrong(f"{where}.type", kind, f"one of {', '.join([*_TEXTS, *_KINDS])}")

@@ -14,7 +14,7 @@ from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat
 from radixkv.lab.logs.labels import Labels
 from radixkv.lab.logs.next_answers import NextAnswers
 from radixkv.lab.logs.records import BlockTokens, Prompt, Record
-from radixkv.lab.logs.rows import Place, Rows
+from radixkv.lab.logs.rows import LinePlace, Rows
 from radixkv.lab.logs.segments import Segments
 from radixkv.lab.logs.store import About, StoredLog, Writer
 from radixkv.lab.logs.tokenizing import Tokenizer
@@ -24,7 +24,7 @@ _BATCH_CHARACTERS, _BATCH_REQUESTS = 4_000_000, 4096
 
 
 class _Placed(NamedTuple):
-    place: Place
+    place: LinePlace
     record: Record
 
 
@@ -52,16 +52,16 @@ class Conversion:
         layout = _layout(format, rows, first)
         writer = Writer(folder)
         try:
-            progress = _Written(writer, Segments(self.tokenizer, layout.size), self.context)
+            written = _Written(writer, Segments(self.tokenizer, layout.size), self.context)
             for batch in _batches(self._records(rows, chain(first, unread), format, layout)):
-                progress.add(batch, rows)
+                written.add(batch, rows)
             self.labels.check()
-            return writer.finish(self._about(format, layout, rows, progress))
+            return writer.finish(self._about(format, layout, rows, written))
         except BaseException:
             writer.abandon()
             raise
 
-    def _recognized(self, rows: Rows, first: list[tuple[Place, Row]]) -> LogFormat:
+    def _recognized(self, rows: Rows, first: list[tuple[LinePlace, Row]]) -> LogFormat:
         if self.context.length:
             return FORMATS["lengths"]
         found = format_of([row for _, row in first])
@@ -72,14 +72,14 @@ class Conversion:
     def _check_tokenizer(self, format: LogFormat, rows: Rows) -> None:
         if format.is_text and self.tokenizer is None:
             raise InvalidArgumentError(
-                f"{rows.name} has text; give a tokenizer.json, or bytes as the tokenizer",
+                f"tokenizer must be given for text, a file or bytes; {rows.name} has text",
                 format=format.name,
             )
 
     def _records(
         self,
         rows: Rows,
-        placed: Iterable[tuple[Place, Row]],
+        placed: Iterable[tuple[LinePlace, Row]],
         format: LogFormat,
         layout: BlockLayout,
     ) -> Iterator[_Placed]:
@@ -120,7 +120,7 @@ class Conversion:
         )
 
 
-def _not_recognized(rows: Rows, first: list[tuple[Place, Row]]) -> str:
+def _not_recognized(rows: Rows, first: list[tuple[LinePlace, Row]]) -> str:
     known = ", ".join(dict.fromkeys(name for each in FORMATS.values() for name in each.fields))
     if rows.columns:
         found = ", ".join(rows.columns)
@@ -133,7 +133,7 @@ def _not_recognized(rows: Rows, first: list[tuple[Place, Row]]) -> str:
     return f"{place.path}: line {place.line} has none of {known} (its fields: {found}){cut}"
 
 
-def _layout(format: LogFormat, rows: Rows, first: list[tuple[Place, Row]]) -> BlockLayout:
+def _layout(format: LogFormat, rows: Rows, first: list[tuple[LinePlace, Row]]) -> BlockLayout:
     """Of the first rows, without those that cannot say, which are bad."""
     asked: list[Row] = []
     for place, row in first:

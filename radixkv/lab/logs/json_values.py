@@ -10,6 +10,7 @@ _PIECE = 2**20  # characters that are added at a time
 _LISTS = ("data", "requests", "items", "rows", "entries", "logs", "records", "examples", "traces")
 _OF_REQUESTS = ("prompt", "messages", "input", "hash_ids", "conversations", "token_ids",
                 "input_ids", "prompt_token_ids", "body", "request")  # fmt: skip
+# The number of a line and its size in bytes; a row of it, or why there is none.
 Read: TypeAlias = tuple[int, int, Row | FieldError]
 
 
@@ -29,10 +30,15 @@ def values_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Read]:
         try:
             value, size = text.value()
         except (ValueError, RecursionError) as error:
-            yield line, 0, FieldError("", f"it is not a JSON object: {error}",
-                                      "it is not a JSON object")  # fmt: skip
+            yield line, 0, not_an_object(error)
             return
         yield from ((line, size, each) for each in objects_in(value))
+
+
+def not_an_object(error: Exception) -> FieldError:
+    """What is reported of text that cannot be parsed."""
+    problem = "it is not a JSON object"
+    return FieldError("", f"{problem}: {error}", problem)
 
 
 def objects_in(value: Any) -> Iterator[Row | FieldError]:

@@ -1,4 +1,4 @@
-"""Whose a request is and when it came: fields that every log format may have."""
+"""The session and namespace of a request, and its time: fields that every log format may have."""
 
 from dataclasses import dataclass, field
 
@@ -49,4 +49,7 @@ class Labels:
         """Raises InvalidArgumentError for a field that no row had."""
         for name, count in self.found.items():
             if not count:
-                raise InvalidArgumentError(f"no line has the field {name!r}", field=name)
+                raise InvalidArgumentError(
+                    f"a label must be a field of some line; got {name!r}, which no line has",
+                    field=name,
+                )

@@ -2,7 +2,6 @@
 
 import hashlib
 import json
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from pathlib import Path
 
 from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError, InvalidLogError
+from radixkv.folders import cache_folder
 from radixkv.lab.logs import sources
 from radixkv.lab.logs.chat_prompts import ChatPrompts
 from radixkv.lab.logs.chat_template import ChatTemplate
@@ -33,7 +33,7 @@ class Reading:
 
     format: a name of `formats.FORMATS`; None: the format that recognizes the first rows.
     tokenizer, chat_template: files. Text and chats need a tokenizer; chats without a template take
-    the one beside the tokenizer, or ChatML. engine: whose preparation of chats, sglang or vllm.
+    the one next to the tokenizer, or ChatML. engine: whose preparation of chats, sglang or vllm.
     media_tokens: tokens that stand for a picture, a sound or a file.
     session, namespace: fields, with dots for fields inside fields. length, output_length: columns
     of a log of lengths. time_unit: s, ms, us or ns. ignored: fields whose text is left out.
@@ -82,7 +82,7 @@ def read_log(
     tokenizer = load_tokenizer(how.tokenizer) if how.tokenizer is not None else None
     template = find_template(how.tokenizer, how.chat_template, how.engine)
     with sources.opened([files] if isinstance(files, str | Path) else files) as paths:
-        folder = cache_folder() / _key(paths, how, tokenizer, template)
+        folder = kept_logs() / _key(paths, how, tokenizer, template)
         with suppress(InvalidLogError):  # not there yet, or damaged
             return open_stored(folder)
         rows = Rows(paths, skip_bad=how.skip_bad, encoding=how.encoding, progress=progress)
@@ -109,11 +109,9 @@ def _conversion(how: Reading, tokenizer: Tokenizer | None, template: ChatTemplat
     )
 
 
-def cache_folder() -> Path:
-    """Where tokenized logs are kept: RADIXKV_CACHE_DIR, else radixkv in XDG_CACHE_HOME."""
-    if named := os.environ.get("RADIXKV_CACHE_DIR"):
-        return Path(named) / "lab"
-    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "radixkv" / "lab"
+def kept_logs() -> Path:
+    """The folder of tokenized logs."""
+    return cache_folder() / "lab"
 
 
 def _key(

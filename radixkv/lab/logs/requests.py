@@ -163,7 +163,8 @@ def _by_time(times: NDArray[np.float64]) -> Indices:
     if np.isnan(times).any():
         at = int(np.isnan(times).argmax())
         raise InvalidArgumentError(
-            f"request {at} has no time; take the order file or interleave-N",
+            f"for the order time each request must have a time; got request {at} without: take the "
+            "order file or interleave-N",
             request=at,
         )
     return np.argsort(times, kind="stable")

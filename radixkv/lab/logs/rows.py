@@ -1,7 +1,7 @@
 """The rows of a log's files, JSON or CSV, each checked where it stands.
 
 JSON    an object a line; objects one after another, over several lines; an array of objects
-CSV     a header and rows, apart by commas, semicolons, tabs or bars
+CSV     a header and rows, separated by commas, semicolons, tabs or bars
 """
 
 import csv
@@ -10,31 +10,26 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, islice
 from pathlib import Path
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from radixkv.errors import InvalidLogError
 from radixkv.lab.logs.fields import FieldError, Row
-from radixkv.lab.logs.json_values import objects_in, values_of
+from radixkv.lab.logs.json_values import Read, not_an_object, objects_in, values_of
 from radixkv.lab.logs.packed import read_lines
 from radixkv.lab.logs.requests import Progress
-from radixkv.lab.logs.text_lines import as_utf8
+from radixkv.lab.logs.text_lines import Line, as_utf8
 
 _SHOWN_BAD = 5
 _LONGEST_CELL = 2**31 - 1  # Python's own limit would refuse long prompts
 _DELIMITERS = (",", ";", "\t", "|")
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """A row: its file, the number of its line from 1, and the bytes of its line."""
 
     path: Path
     line: int
     size: int = 0
-
-
-Line: TypeAlias = tuple[int, bytes]
-# A row, or why there is none.
-_Read: TypeAlias = tuple[int, int, Row | FieldError]
 
 
 class Rows:
@@ -77,17 +72,17 @@ class Rows:
     def skipped(self) -> int:
         return self.reasons.total()
 
-    def __iter__(self) -> Iterator[tuple[Place, Row]]:
+    def __iter__(self) -> Iterator[tuple[LinePlace, Row]]:
         for path in self.paths:
             for line, size, row in self._rows_of(path):
-                place = Place(path, line, size)
+                place = LinePlace(path, line, size)
                 self.bytes_read += size
                 if isinstance(row, FieldError):
                     self.bad(place, row)
                 else:
                     yield place, row
 
-    def bad(self, place: Place, error: FieldError) -> None:
+    def bad(self, place: LinePlace, error: FieldError) -> None:
         """The row here cannot be read: raises InvalidLogError, or counts it."""
         message = f"line {place.line}: {error.problem}"
         if not self.skip_bad:
@@ -103,7 +98,7 @@ class Rows:
         self._bad.append((self.paths.index(place.path), place.line, message))
         self._bad = sorted(self._bad)[:_SHOWN_BAD]
 
-    def _rows_of(self, path: Path) -> Iterator[_Read]:
+    def _rows_of(self, path: Path) -> Iterator[Read]:
         lines = self._lines_of(path)
         first = next(lines, None)
         if first is None:
@@ -129,7 +124,7 @@ class Rows:
                 raise
             self.is_cut = True
 
-    def _csv_rows(self, path: Path, lines: Iterable[Line]) -> Iterator[_Read]:
+    def _csv_rows(self, path: Path, lines: Iterable[Line]) -> Iterator[Read]:
         numbered = iter(lines)
         head = [*islice(numbered, 1)]
         text = head[0][1].decode(errors="replace")
@@ -154,11 +149,11 @@ def _json_rows(text: bytes) -> Iterable[Row | FieldError]:
         problem = "it is not in UTF-8; --encoding names another, such as latin-1"
         return [FieldError("", f"{problem} ({error.reason} at {error.start})", problem)]
     except (ValueError, RecursionError) as error:
-        return [FieldError("", f"it is not a JSON object: {error}", "it is not a JSON object")]
+        return [not_an_object(error)]
     return objects_in(row)
 
 
-def _csv_rows(header: list[str], lines: Iterator[Line], delimiter: str) -> Iterator[_Read]:
+def _csv_rows(header: list[str], lines: Iterator[Line], delimiter: str) -> Iterator[Read]:
     """Rows of a CSV; a quoted cell may hold line ends."""
     last = [0]
 

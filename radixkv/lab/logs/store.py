@@ -32,7 +32,7 @@ _DAMAGES = (OSError, EOFError, ValueError, LookupError, TypeError, RuntimeError,
 
 @dataclass(slots=True)
 class About:
-    """What is known of a log beside its requests.
+    """What is known of a log besides its requests.
 
     block_size: tokens that a value stands for. pads_last_block: whether the last block of a prompt
     takes the room of a whole one, as in a cache of blocks. has_contents: whether prompts can be
@@ -183,7 +183,7 @@ class StoredLog(RequestLog):
 
 
 class Writer:
-    """Collects requests in a folder beside `folder`, and makes it `folder` when all are there."""
+    """Collects requests in a folder next to `folder`, and makes it `folder` when all are there."""
 
     def __init__(self, folder: Path) -> None:
         self._folder, self._partial = folder, PartialFolder(folder)

@@ -1,4 +1,4 @@
-"""The chat template and the special tokens that lie beside a tokenizer."""
+"""The chat template and the special tokens next to a tokenizer."""
 
 import json
 from pathlib import Path
@@ -22,7 +22,7 @@ _SPECIAL = ("bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cl
 
 
 def find_template(tokenizer: str | Path | None, own: Path | None, engine: str) -> ChatTemplate:
-    """The template in the file `own`, else the one beside the tokenizer, else ChatML.
+    """The template in the file `own`, else the one next to the tokenizer, else ChatML.
 
     Raises InvalidArgumentError for files that cannot be read, and for an unknown engine.
     """

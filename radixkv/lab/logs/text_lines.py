@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from radixkv.errors import InvalidArgumentError
 
+# Its number, from 1, and its bytes with the line feed.
 Line: TypeAlias = tuple[int, bytes]
 # The longer marks first: that of UTF-32 begins like that of UTF-16.
 _MARKS = {

@@ -10,7 +10,7 @@ from radixkv.lab.logs.fields import FieldError, Row
 # Fewer words, as in a model's name or a date, label a request.
 _TEXT = re.compile(r"\S+(\s+\S+){3}")
 _LONGEST_LABEL = 200
-# What requests and their logs have beside prompts.
+# What requests and their logs have besides prompts.
 _LABELS = frozenset({
     "id", "object", "model", "user", "metadata", "meta", "session", "session_id", "headers",
     "error",

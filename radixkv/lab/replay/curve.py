@@ -180,7 +180,7 @@ class _Shrunk:
 
 
 def _sampled(capacity: int, policy: str) -> Setting:
-    # A request of the sample may be longer than the small cache, and is served all the same.
+    # A request of the sample may be longer than the small cache, and is served nevertheless.
     return Setting(capacity=capacity, policy=policy, capacity_of="cache")
 
 

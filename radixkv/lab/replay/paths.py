@@ -79,7 +79,9 @@ def find_paths(log: Iterable[LoggedRequest], *, page_size: int = 1, outputs: boo
         held = tree.probe(key, request.namespace)
         new = len(key) - held
         if used_slots + new > INT32_MAX:
-            raise InvalidArgumentError(f"the log has over {INT32_MAX:,} different tokens")
+            raise InvalidArgumentError(
+                f"the log must have {INT32_MAX:,} distinct tokens or fewer; got more"
+            )
         slots = np.concatenate(
             [np.zeros(held, np.int32), np.arange(used_slots, used_slots + new, dtype=np.int32)]
         )

@@ -75,7 +75,7 @@ def replay(
         namespaces=found[:, 5],
         namespace_names=[*namespaces],
         refused=refused,
-        peak_in_flight=engine.peak_in_flight,
+        peak_in_flight=engine.pool.peak_in_flight,
         waited=engine.waited,
         seconds=time.perf_counter() - begun,
     )

@@ -1,7 +1,7 @@
 """Which of the waiting requests is admitted next.
 
 arrival        first come, first served
-longest-match  the request with most of its prompt cached; none is passed over for ever
+longest-match  the request with most of its prompt cached; no request is passed over forever
 """
 
 from collections.abc import Callable, Iterator

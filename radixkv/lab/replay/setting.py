@@ -18,8 +18,8 @@ class Setting:
 
     capacity: tokens; None: all have room.
     capacity_of: "pool", in which everything has its place, as in an engine: a request waits until
-    its prompt and its answer fit beside the requests in flight, and one that is longer than the
-    pool is refused. "cache": what is kept beside the requests in flight, which always fit; the
+    its prompt and its answer fit next to the requests in flight, and one that is longer than the
+    pool is refused. "cache": what is kept besides the requests in flight, which always fit; the
     published tables of the request traces count so.
     outputs: answers are cached too. in_flight: requests that run at a time; a request's prompt is
     shared from its prefill on, and the request ends when `in_flight - 1` more were admitted, or

@@ -1,13 +1,17 @@
-"""The smallest capacity that reaches a hit rate."""
+"""The smallest capacity that reaches a hit rate, or a time to the first token."""
 
 from dataclasses import replace
 
+import numpy as np
+
 from radixkv.lab.logs.requests import RequestLog
 from radixkv.lab.replay.curve import lru_curve
-from radixkv.lab.replay.engine import longest_request
 from radixkv.lab.replay.paths import Paths, find_paths
+from radixkv.lab.replay.pool import longest_request
+from radixkv.lab.replay.rates import Rates
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
+from radixkv.lab.replay.timed import timed_replay
 from radixkv.pages import round_up
 
 PRECISION = 0.01  # of the capacity
@@ -18,7 +22,7 @@ class TargetSearch:
     """Replays of one log at capacities that come nearer; each is made once.
 
     In one pass alone where that is exact: LRU, one request in flight, in order of arrival, and the
-    capacity that of the cache beside it. A pool is searched by replays from there on.
+    capacity that of the cache next to it. A pool is searched by replays from there on.
     """
 
     def __init__(self, log: RequestLog, setting: Setting, paths: Paths | None = None) -> None:
@@ -83,3 +87,30 @@ class TargetSearch:
 
     def _whole(self, capacity: float) -> int:
         return round_up(int(capacity), self._setting.page_size)
+
+
+def pool_for_first_token(
+    log: RequestLog, setting: Setting, rates: Rates, seconds: float
+) -> int | None:
+    """The least pool, within 1 %, with which 95 % of first tokens come within `seconds`.
+
+    None where not even unlimited room does. Raises InvalidArgumentError as `timed_replay` does.
+    """
+
+    def is_enough(capacity: int | None) -> bool:
+        found = timed_replay(log, replace(setting, capacity=capacity), rates)
+        waits = (found.first_token_s - found.arrived_s)[~np.isnan(found.first_token_s)]
+        return bool(np.quantile(waits, 0.95) <= seconds) if len(waits) else True
+
+    page_size = setting.page_size
+    if not is_enough(None):
+        return None
+    low = high = longest_request(log, page_size)
+    while not is_enough(high):
+        low, high = high, 2 * high
+    while high - low > max(PRECISION * high, page_size):
+        middle = round_up((low + high) // 2, page_size)
+        if middle in (low, high):
+            break
+        low, high = (low, middle) if is_enough(middle) else (middle, high)
+    return high

@@ -6,13 +6,14 @@ from typing import Any
 
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import Progress, RequestLog
+from radixkv.lab.replay.rates import Rates
 from radixkv.lab.replay.replay import Replay, replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.sizes import DAY_S, duration_s
 from radixkv.lab.replay.summary import saved_prefill
 from radixkv.lab.replay.sweep import sweep
-from radixkv.lab.replay.target import TargetSearch
+from radixkv.lab.replay.target import TargetSearch, pool_for_first_token
 from radixkv.lab.report.findings import MissFinding, findings
 from radixkv.lab.report.misses import explain
 from radixkv.memory.model import ModelShape
@@ -39,6 +40,14 @@ class Serving:
     def bytes_per_token(self) -> int:
         """On each GPU."""
         return self.shape.kv_values(self.ranks) * DTYPE_BYTES[dtype_named(self.dtype)]
+
+
+@dataclass(frozen=True, slots=True)
+class FirstToken:
+    """95 % of first tokens are to come within `seconds`, on a card of these rates."""
+
+    seconds: float
+    rates: Rates
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,10 +86,20 @@ class Advice:
     best_pool_gib: float | None = None
     model: str = ""
     causes: list[str] = field(default_factory=list)
+    first_token_p95_s: float | None = None
+    first_token_pool: int | None = None
+    first_token_pool_gib: float | None = None
 
     def paragraph(self) -> str:
         """All of it, for people."""
-        parts = [self._room(), self._better(), self._pages(), self._day(), self._causes()]
+        parts = [
+            self._room(),
+            self._first_token(),
+            self._better(),
+            self._pages(),
+            self._day(),
+            self._causes(),
+        ]
         return " ".join(filter(None, parts))
 
     def _room(self) -> str:
@@ -98,6 +117,15 @@ class Advice:
             less = _tokens(self.best_pool, self.best_pool_gib, "")
             text += f"; with {self.best}, {less}"
         return text + "."
+
+    def _first_token(self) -> str:
+        if self.first_token_p95_s is None:
+            return ""
+        wanted = f"95 % of first tokens within {self.first_token_p95_s:g} s"
+        if self.first_token_pool is None:
+            return f"No pool of one server gives {wanted}."
+        room = _tokens(self.first_token_pool, self.first_token_pool_gib, "")
+        return f"A pool of {room} gives {wanted}."
 
     def _better(self) -> str:
         where = "With unlimited room" if self.capacity is None else (
@@ -151,6 +179,7 @@ def advise(
     *,
     target: float | None = None,
     serving: Serving | None = None,
+    first_token: FirstToken | None = None,
     found: list[MissFinding] | None = None,
     computed: int | None = None,
     jobs: int | None = None,
@@ -170,6 +199,7 @@ def advise(
     best = max(_orders(at), key=rates.__getitem__)
     best_pool = pool if best == at else TargetSearch(log, replace(best)).capacity_for(wanted)
     served = infinite if at.capacity is None else replay(log, at)
+    sooner = first_token and pool_for_first_token(log, at, first_token.rates, first_token.seconds)
     if found is None:
         explained = explain(log, at)
         found, computed = findings(log, explained), explained.computed_tokens
@@ -192,6 +222,9 @@ def advise(
         best_pool_gib=_gib(best_pool, serving),
         model=f"{serving.shape.name} in {serving.dtype}" if serving else "",
         causes=_causes(found, computed or 0),
+        first_token_p95_s=first_token.seconds if first_token else None,
+        first_token_pool=sooner or None,
+        first_token_pool_gib=_gib(sooner or None, serving),
     )
 
 

@@ -121,7 +121,8 @@ class _Describer:
         return {
             "page": f"seen before, but no whole page of {self._setting.page_size}",
             "elsewhere": "seen before in another namespace",
-            "answer": "the answer to an earlier request, which is not cached",
+            "answer": "the answer to an earlier request, which "
+            + ("was still running" if self._setting.outputs else "is not cached"),
             "diverged": f"behind a difference at token {miss.start:,}",
             "appended": "new text behind the whole of an earlier prompt",
             "new": "a prompt that begins like no other before it",
@@ -134,7 +135,7 @@ class _Describer:
             "evicted": "more room, or admission by longest match",
             "page": "a smaller page size",
             "elsewhere": "namespaces that may share, if their tenants trust one another",
-            "answer": "cache outputs too",
+            "answer": "" if self._setting.outputs else "cache outputs too",
             "refused": "a pool that holds the longest request",
         }.get(miss.cause, "")
 

@@ -99,7 +99,7 @@ def explain(
 
 
 class _Explainer:
-    """The cache, and beside it all that it was ever shown."""
+    """The cache, and next to it all that it was ever shown."""
 
     def __init__(self, log: RequestLog, setting: Setting) -> None:
         self.setting, self._log = setting, log

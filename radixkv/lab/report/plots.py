@@ -149,7 +149,7 @@ def _by_scheduling(axes: "Axes", study: Study) -> None:
 
 
 def line_of(at: int) -> tuple[str, str]:
-    """Colour and dashes of the line numbered `at`; two rounds of colours are told apart."""
+    """Colour and dashes of the line numbered `at`; two rounds of colours differ in dashes."""
     return COLOURS[at % len(COLOURS)], "--" if at // len(COLOURS) % 2 else "-"
 
 

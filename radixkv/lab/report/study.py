@@ -10,8 +10,8 @@ from radixkv.lab.logs.tokenizing import Tokenizer
 from radixkv.lab.replay import summary
 from radixkv.lab.replay.clairvoyant import clairvoyant_hit_rate
 from radixkv.lab.replay.curve import Curve, lru_curve
-from radixkv.lab.replay.engine import longest_request
 from radixkv.lab.replay.paths import find_paths
+from radixkv.lab.replay.pool import longest_request
 from radixkv.lab.replay.replay import Replay, replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting

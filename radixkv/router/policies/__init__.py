@@ -31,4 +31,6 @@ def new_policy(name: str, **options: Any) -> RoutingPolicy:
     try:
         return POLICIES[name](**options)
     except TypeError as error:
-        raise InvalidArgumentError(f"policy {name}: {error}", policy=name) from error
+        raise InvalidArgumentError(
+            f"options must be those of {name}; got others: {error}", policy=name
+        ) from error

@@ -14,5 +14,8 @@ class RoutingPolicy(Protocol):
     name: ClassVar[str]
 
     def choose(self, asked: PickInput) -> RoutingChoice:
-        """The worker that gets the prompt; `asked` has at least one, and is not changed."""
+        """The worker that gets the prompt; `asked` has at least one, and is not changed.
+
+        What it raises ends the pick, and nothing was picked.
+        """
         ...

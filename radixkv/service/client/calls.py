@@ -72,6 +72,7 @@ class MatchReply:
 
     @property
     def lengths(self) -> list[int]:
+        """Tokens cached of each prompt."""
         return [match.length for match in self.matches]
 
 

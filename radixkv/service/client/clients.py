@@ -9,17 +9,18 @@ import grpc
 import grpc.aio
 
 from radixkv.errors import InvalidArgumentError, ServiceError
-from radixkv.rpc.limits import CLIENT_OPTIONS, DEFAULT_ADDRESS
+from radixkv.rpc.address import check_target
+from radixkv.rpc.channel_options import CLIENT_OPTIONS
+from radixkv.rpc.limits import DEFAULT_ADDRESS
 from radixkv.rpc.method_table import KEEP_LEASE_ALIVE, WATCH, Rpc
 from radixkv.rpc.process import claim_process
 from radixkv.rpc.status import to_error
 from radixkv.rpc.tls import Tls
 from radixkv.rpc.tracing import trace_context
-from radixkv.rpc.unreachable import check_target
 from radixkv.service.client import admin_calls, calls, lease_calls
 from radixkv.service.client.calls import ClientCall
 from radixkv.service.client.coalesce import AsyncCoalescer, Coalescer, can_join, waiting
-from radixkv.service.client.lease import AsyncLease, Lease, Term, now_s
+from radixkv.service.client.lease import AsyncLease, Lease, PendingLease, Term, now_s
 from radixkv.service.client.methods import awaited, blocking, built
 from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.tree import Namespace
@@ -126,8 +127,8 @@ class Client(_Connection):
 
     target: "host:port" or "unix:/path". Connects at the first call.
     token: one of the server's tokens file. tls: see `Tls`.
-    timeout_s: of calls that name none, instead of 1 s for `match`, `lease_info`, `revoke_lease` and
-    those under a lease, and 10 s for the others.
+    timeout_s: of calls without one of their own, instead of 1 s for `match`, `lease_info`,
+    `revoke_lease` and those under a lease, and 10 s for the others.
     coalesce: matches of single prompts that come while one is under way go together.
     Calls are repeated while the server is unavailable, within their time; those that must not
     happen twice carry an id by which the server recognizes them.
@@ -148,13 +149,22 @@ class Client(_Connection):
     clear = blocking(admin_calls.clear)
     check = blocking(admin_calls.check)
 
-    def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> Lease:
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> Lease:
         """A lease that renews itself until it is closed.
 
         pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
+        replaces_pool: name another pool although leases of the present one live; they end, and the
+        cache is cleared. For the admin role; without it such a lease raises LiveRequestsError.
         """
         sent_at = self._clock()
-        info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id))
+        info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool))
         return Lease(self, info, Term(info, sent_at, self._clock))
 
     def watch(
@@ -208,11 +218,23 @@ class AsyncClient(_Connection):
     clear = awaited(admin_calls.clear)
     check = awaited(admin_calls.check)
 
-    async def lease(self, ttl_s: float = 10.0, holder: str = "", pool_id: str = "") -> AsyncLease:
-        """See `Client.lease`."""
-        sent_at = self._clock()
-        info = await self.send(built(lease_calls.grant, ttl_s, holder, pool_id))
-        return AsyncLease(self, info, Term(info, sent_at, self._clock))
+    def lease(
+        self,
+        ttl_s: float = 10.0,
+        holder: str = "",
+        pool_id: str = "",
+        *,
+        replaces_pool: bool = False,
+    ) -> PendingLease:
+        """See `Client.lease`. Awaited it is the lease; `async with` takes it either way."""
+
+        async def grant() -> AsyncLease:
+            sent_at = self._clock()
+            call = built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool)
+            info = await self.send(call)
+            return AsyncLease(self, info, Term(info, sent_at, self._clock))
+
+        return PendingLease(grant)
 
     def watch(
         self, namespace: Namespace | None = None, *, after: tuple[int, int] | None = None

@@ -120,7 +120,7 @@ class _Queue(Generic[Caller]):
         self._waiting[kind].extendleft(reversed(callers))
 
     def next_batch(self, kind: Hashable) -> list[Caller]:
-        """The callers of the next batch; if there are none, the kind is no longer under way."""
+        """The callers of the next batch; if it is empty, the kind is no longer under way."""
         queue, batch, size = self._waiting[kind], list[Caller](), 0
         while queue and len(batch) < MAX_BATCH_SEQUENCES:
             caller = queue.popleft()
@@ -142,7 +142,7 @@ class Coalescer:
     def __init__(self, make: Callable[[ClientCall[Any]], Any]) -> None:
         self._make = make
         self._queue: _Queue[_Waiting] = _Queue()
-        self._lock = threading.RLock()  # a finalizer may make calls, too
+        self._lock = threading.RLock()  # a finalizer may also make calls
 
     def match(self, call: ClientCall[MatchReply]) -> MatchReply:
         """The call's result, or its error raised."""

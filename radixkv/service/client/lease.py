@@ -11,7 +11,7 @@ import asyncio
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Generator, Iterator
 from contextlib import suppress
 from typing import Any, Self
 
@@ -84,7 +84,7 @@ class Lease:
     A call that raises has taken nothing, also where its answer was lost (a deadline, a connection
     that broke, an interrupt): what it took is given back behind the scenes. To ask for the answer
     again instead, call with a `request_id` of your own, a UUID, and again with the same one; then
-    nothing is given back. Whether a lost `insert` stored its tokens, `holdings` tells: those slots
+    nothing is given back. `holdings` shows whether a lost `insert` stored its tokens: those slots
     are on loan no longer.
     """
 
@@ -228,3 +228,25 @@ class AsyncLease:
     async def __aexit__(self, *_: object) -> None:
         with suppress(RadixKVError):
             await self.close()
+
+
+class PendingLease:
+    """A lease that is asked for once it is awaited, or entered: `async with client.lease() as it`.
+
+    grant: asks for it.
+    """
+
+    def __init__(self, grant: Callable[[], Awaitable[AsyncLease]]) -> None:
+        self._grant = grant
+        self._lease: AsyncLease | None = None
+
+    def __await__(self) -> Generator[Any, None, AsyncLease]:
+        return self._grant().__await__()
+
+    async def __aenter__(self) -> AsyncLease:
+        self._lease = await self._grant()
+        return self._lease
+
+    async def __aexit__(self, *_: object) -> None:
+        assert self._lease is not None
+        await self._lease.__aexit__(*_)

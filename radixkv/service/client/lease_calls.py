@@ -67,7 +67,7 @@ class LeasePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """slots: int32, page aligned. num_evicted: tokens evicted to make room."""
+    """slots: (n,) int32, whole pages. num_evicted: tokens evicted to make room."""
 
     slots: Int32Array
     num_evicted: int
@@ -77,7 +77,9 @@ class Allocated:
 class InsertCall:
     """Tokens whose K/V is in `slots`: those beyond the pin's length, or all without a pin.
 
-    keep: whether the pin goes on, on all that is cached now (without a pin: a new one).
+    token_ids, slots: (n,) int32 or what `as_token_ids` reads, one slot a token, on loan to the
+    lease. pin_id: 0 without a pin. content: spans of these tokens. keep: whether the pin goes on,
+    on all that is cached now (without a pin: a new one).
     """
 
     token_ids: TokenIds = _NO_TOKENS
@@ -91,8 +93,10 @@ class InsertCall:
 class InsertReply:
     """existing_length: tokens that were cached before. cached_length: that are now.
 
-    replacements: the cache's slots for the tokens from the pin's end to existing_length. Point
-    req_to_token at them, and free your own for these tokens when no kernel reads them any more.
+    Both in tokens, the pin's included. pin_id: 0 without a pin that is kept.
+    replacements: (n,) int32, the cache's slots for the tokens from the pin's end to
+    existing_length. Point req_to_token at them, and free your own for these tokens when no kernel
+    reads them any more.
     """
 
     existing_length: int
@@ -105,11 +109,20 @@ Inserts: TypeAlias = InsertCall | Sequence[InsertCall]
 
 
 def grant(
-    ttl_s: float, holder: str = "", pool_id: str = "", *, timeout_s: float | None = None
+    ttl_s: float,
+    holder: str = "",
+    pool_id: str = "",
+    replaces_pool: bool = False,
+    *,
+    timeout_s: float | None = None,
 ) -> ClientCall[LeaseInfo]:
     """A new lease."""
     request = GrantLeaseRequest(
-        ttl=codec.write_seconds(ttl_s), holder=holder, pool_id=pool_id, request_id=new_request_id()
+        ttl=codec.write_seconds(ttl_s),
+        holder=holder,
+        pool_id=pool_id,
+        replaces_pool=replaces_pool,
+        request_id=new_request_id(),
     )
     return ClientCall(
         method_table.GRANT_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)

@@ -1,6 +1,6 @@
 """Calls whose answer was lost: what they took is given back, as their caller does not know of it.
 
-A call that ends by its deadline, or by a connection that breaks, may have happened all the same. It
+A call that ends by its deadline, or by a connection that breaks, may still have happened. It
 is sent again under its request id, by which the server knows it, until its answer is there; then
 what it took is given back.
 """
@@ -39,7 +39,7 @@ class LostAnswers:
     def __init__(self, send: Callable[[ClientCall[Any]], Any], is_over: Callable[[], bool]) -> None:
         self._send, self._is_over = send, is_over
         self._lost: deque[ClientCall[Any]] = deque()
-        self._lock = threading.RLock()  # a finalizer may make calls, too
+        self._lock = threading.RLock()  # a finalizer may also make calls
         self._thread: threading.Thread | None = None
         self._closed = threading.Event()
 
@@ -71,7 +71,7 @@ class LostAnswers:
         assert call.undo is not None
         back = call.undo(self._until_answered(call))
         if back is not None:
-            # Under one request id, too: slots that were freed may be lent again meanwhile.
+            # Also under one request id: slots that were freed may be lent again meanwhile.
             self._until_answered(back)
 
     def _until_answered(self, call: ClientCall[Any]) -> Any:

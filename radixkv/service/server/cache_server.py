@@ -30,11 +30,37 @@ _LOOK_EVERY_S = 0.1
 # How much larger the cache would be, by the words in the names of metrics.
 _FACTORS = {"half": 0.5, "same": 1.0, "twice": 2.0, "four_times": 4.0}
 
+_HELP = {
+    "num_slots": "Slots of the pool; the sizes below add up to it",
+    "free_slots": "Slots that nothing holds",
+    "allocated_slots": "Slots private to requests, or on loan to leases",
+    "evictable_size": "Cached tokens that nothing locks",
+    "protected_size": "Cached tokens that requests or pins lock",
+    "waiting_slots": "Slots behind a fence, or of leases that ended, until their grace is over",
+    "nodes": "Nodes of the radix tree",
+    "live_requests": "Requests that were admitted and have not ended",
+    "pins": "Pins held by leases",
+    "leases": "Leases that have not ended",
+    "revision": "Changes of what is cached since the process began",
+    "watchers": "Watches under way",
+    "watch_lag_revisions": "Revisions that the slowest watcher has not been sent",
+    "lookup_tokens": "Tokens looked up",
+    "hit_tokens": "Of those, tokens that were cached",
+    "evicted_tokens": "Tokens evicted",
+    "published_tokens": "Tokens stored",
+    "pools_ended": "Times that the cache was cleared as the last lease of its pool ended",
+    "pools_replaced": "Times that the cache was cleared as another pool was named",
+    **{
+        f"estimated_hit_rate_{name}": f"Estimated hit rate with {factor:g} times the slots"
+        for name, factor in _FACTORS.items()
+    },
+}
+
 
 class CacheServer(Server):
     """Serves `cache` over gRPC while an engine goes on using it.
 
-    lends_slots: engines elsewhere that can write this pool may take slots and store into them, too.
+    lends_slots: engines elsewhere that can write this pool may also take slots and store into them.
     alone: no engine runs here; those elsewhere own the pool and name it with their leases.
     pool_id: name of the pool that this process owns, by default drawn at random.
     tenants: alias -> salt, for metrics by tenant.
@@ -48,6 +74,7 @@ class CacheServer(Server):
     """
 
     services = method_table.SERVICES
+    metric_help = _HELP
 
     def __init__(
         self,
@@ -132,9 +159,13 @@ class CacheServer(Server):
             self._leases.settle()
             return self._leases.is_overdue
 
+    def _is_ready(self) -> bool:
+        return super()._is_ready() and not self._context.violations
+
     def _gauges(self) -> dict[str, float]:
         stats = self._cache.stats()
         return {
+            "num_slots": self._cache.num_slots,
             "free_slots": stats.free,
             "allocated_slots": stats.allocated,
             "evictable_size": stats.evictable,
@@ -168,4 +199,6 @@ class CacheServer(Server):
             "hit_tokens": stats.hit_tokens,
             "evicted_tokens": stats.evicted_tokens,
             "published_tokens": stats.published_tokens,
+            "pools_ended": self._leases.num_forgotten["ended"],
+            "pools_replaced": self._leases.num_forgotten["replaced"],
         }

@@ -3,7 +3,7 @@
 import hashlib
 import time
 import uuid
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeAlias, TypeVar
@@ -14,7 +14,7 @@ from radixkv.errors import InvalidArgumentError, RequestIdReusedError
 
 _LONGEST_AGE_S = 600.0
 _MOST, _MOST_BYTES = 65_536, 32 << 20
-_ENTRY_BYTES = 512  # what an entry costs beside its reply, roughly
+_ENTRY_BYTES = 512  # what an entry costs besides its reply, roughly
 
 ResponseMessage = TypeVar("ResponseMessage", bound=Message)
 
@@ -42,8 +42,10 @@ class _Entry(NamedTuple):
 
 
 class Replies:
-    """Replies of the last ten minutes, bounded by number and bytes; the oldest go first.
+    """Replies of the last ten minutes, bounded by number and bytes.
 
+    Of too many the oldest of the caller with the most bytes goes, so that no caller pushes out what
+    others may ask for again.
     is_void: whether the reply to a request means nothing now, because its lease or epoch is over.
     """
 
@@ -51,11 +53,12 @@ class Replies:
         self, is_void: Callable[[Any, Any], bool], clock: Callable[[], float] = time.monotonic
     ) -> None:
         self._is_void, self._clock = is_void, clock
-        self._entries: OrderedDict[_Key, _Entry] = OrderedDict()
-        self._bytes = 0
+        self._of: dict[str, OrderedDict[_Key, _Entry]] = {}  # by caller
+        self._bytes_of: Counter[str] = Counter()
+        self._num_entries = 0
 
     def __len__(self) -> int:
-        return len(self._entries)
+        return self._num_entries
 
     def find(
         self, caller: str, request: Any, response_type: type[ResponseMessage]
@@ -70,8 +73,9 @@ class Replies:
         _check_id(request.request_id)
         key = (caller, request.DESCRIPTOR.full_name, request.request_id)
         digest = hashlib.blake2b(request.SerializeToString(deterministic=True)).digest()
-        self._drop_old()
-        entry = self._entries.get(key)
+        self._drop_old(caller)
+        kept = self._of.get(caller)
+        entry = None if kept is None else kept.get(key)
         if entry is None:
             return Reply(None, key, digest)
         if self._is_void(request, entry.message):
@@ -87,21 +91,34 @@ class Replies:
 
     def keep(self, reply: Reply[Any]) -> None:
         """Keep a reply, for repeated requests. Errors are not kept: they changed nothing."""
-        if reply.key is None or reply.message is None or reply.key in self._entries:
+        if reply.key is None or reply.message is None:
             return
-        entry = _Entry(self._clock(), reply.digest, reply.message, reply.message.ByteSize())
-        self._entries[reply.key] = entry
-        self._bytes += entry.size + _ENTRY_BYTES
-        while len(self._entries) > _MOST or self._bytes > _MOST_BYTES:
-            self._drop(next(iter(self._entries)))
+        caller, *_ = reply.key
+        entries = self._of.setdefault(caller, OrderedDict())
+        if reply.key in entries:
+            return
+        size = reply.message.ByteSize() + _ENTRY_BYTES
+        entries[reply.key] = _Entry(self._clock(), reply.digest, reply.message, size)
+        self._bytes_of[caller] += size
+        self._num_entries += 1
+        while self._num_entries > _MOST or self._bytes_of.total() > _MOST_BYTES:
+            ((largest, _),) = self._bytes_of.most_common(1)
+            self._drop(next(iter(self._of[largest])))
 
     def _drop(self, key: _Key) -> None:
-        self._bytes -= self._entries.pop(key).size + _ENTRY_BYTES
+        caller, *_ = key
+        self._bytes_of[caller] -= self._of[caller].pop(key).size
+        self._num_entries -= 1
+        if not self._of[caller]:
+            del self._of[caller], self._bytes_of[caller]
 
-    def _drop_old(self) -> None:
+    def _drop_old(self, caller: str) -> None:
         end = self._clock() - _LONGEST_AGE_S
-        while self._entries and next(iter(self._entries.values())).replied_at <= end:
-            self._drop(next(iter(self._entries)))
+        while entries := self._of.get(caller):
+            key, entry = next(iter(entries.items()))
+            if entry.replied_at > end:
+                return
+            self._drop(key)
 
 
 def _check_id(request_id: str) -> None:

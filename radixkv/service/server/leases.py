@@ -19,9 +19,11 @@ from radixkv.cache import PrefixCache
 from radixkv.cache.loans import Aside
 from radixkv.cache.pin import Pin
 from radixkv.errors import (
+    ForbiddenError,
     InvalidArgumentError,
     LeaseNotFoundError,
     LeaseTtlError,
+    LiveRequestsError,
     OverloadedError,
     PinNotFoundError,
 )
@@ -72,8 +74,8 @@ class Leases:
     """All leases of one cache.
 
     pool_id: the pool that the slots live in, if it is the process's own. None: engines elsewhere
-    own it and name it with their leases; when the last lease that names it ends, or another pool is
-    named, its K/V is gone, so everything is forgotten.
+    own it and name it with their leases; when the last lease that names it ends, or it is replaced,
+    its K/V is gone, so everything is forgotten.
     grace_s: how long the slots of a lease that ended are used by no one.
     """
 
@@ -95,6 +97,8 @@ class Leases:
         self._epoch = cache.events.epoch
         self.num_pins = 0
         self._num_pooled = 0  # leases that name a pool
+        # How often a pool went with all that was cached: it "ended", or was "replaced".
+        self.num_forgotten: Counter[str] = Counter()
         # Of each owner: leases, pins, and slots on loan or in quarantine.
         self._leases_of: Counter[str] = Counter()
         self._pins_of: Counter[str] = Counter()
@@ -145,14 +149,28 @@ class Leases:
     def _end_or_renew(self, lease: LeaseRecord) -> None:
         renewed_at = self._renewed_at.pop(lease.id, None)
         if renewed_at is None or renewed_at >= lease.ends_at:
+            logger.info("lease %d of %r ended: it was not renewed", lease.id, lease.holder)
             self._end(lease)
         else:
             self._set_end(lease, renewed_at + lease.ttl_s)
 
     # ---- leases ----
 
-    def grant(self, caller: Principal, ttl_s: float, holder: str, pool_id: str) -> LeaseRecord:
-        """A new lease. Raises LeaseTtlError, InvalidArgumentError, OverloadedError."""
+    def grant(
+        self,
+        caller: Principal,
+        ttl_s: float,
+        holder: str,
+        pool_id: str,
+        *,
+        replaces_pool: bool = False,
+    ) -> LeaseRecord:
+        """A new lease.
+
+        replaces_pool: name another pool although leases of the present one live; they end.
+        Raises LeaseTtlError, InvalidArgumentError, OverloadedError, LiveRequestsError where leases
+        name another pool, ForbiddenError.
+        """
         if not MIN_LEASE_TTL_S <= ttl_s <= MAX_LEASE_TTL_S:
             raise LeaseTtlError(
                 f"ttl must be {MIN_LEASE_TTL_S:g} to {MAX_LEASE_TTL_S:g} s; got {ttl_s:g} s",
@@ -171,7 +189,7 @@ class Leases:
                 f"leases must be at most {MAX_LEASES}; the server grants no more now",
                 retry_after_s=1.0,
             )
-        self._name_pool(caller, pool_id)
+        self._name_pool(caller, pool_id, replaces_pool)
         ends_at = self._clock() + ttl_s
         lease = LeaseRecord(_new_id(), ttl_s, ends_at, caller.name, holder, pool_id)
         self._leases[lease.id] = lease
@@ -209,7 +227,7 @@ class Leases:
         self._deadlines.add((lease.ends_at, lease.id))
 
     def revoke(self, lease: LeaseRecord) -> tuple[int, int]:
-        """End it now; how many pins and slots it held. What it held sits out its grace, too."""
+        """End it now; how many pins and slots it held. What it held also sits out its grace."""
         held = len(lease.pins), lease.num_slots
         self._end(lease)
         return held
@@ -285,7 +303,7 @@ class Leases:
 
     # ---- ends ----
 
-    def _name_pool(self, caller: Principal, pool_id: str) -> None:
+    def _name_pool(self, caller: Principal, pool_id: str, replaces_pool: bool) -> None:
         if pool_id in ("", self.pool_id):
             return
         if self._owns_pool:
@@ -294,7 +312,16 @@ class Leases:
             )
         caller.check_unbound("name a pool")
         if self.pool_id:
-            self._forget(f"{caller.name or 'a caller'} named pool {pool_id!r}")
+            if not replaces_pool:
+                raise LiveRequestsError(
+                    f"pool_id must be {self.pool_id!r} while leases name it; got {pool_id!r}: wait "
+                    "for their end, or replace the pool",
+                    pool_id=self.pool_id,
+                    retry_after_s=1.0,
+                )
+            if caller.role != "admin":
+                raise ForbiddenError(f"a token of role {caller.role} may not replace a pool")
+            self._forget("replaced", f"{caller.name or 'a caller'} replaced it by {pool_id!r}")
         self.pool_id = pool_id
         # What clients of other pools still write is not in this one.
         for entry in [entry for entry in self._quarantined if entry.pool_id != pool_id]:
@@ -304,14 +331,15 @@ class Leases:
     def _end(self, lease: LeaseRecord) -> None:
         self._remove(lease)
         if lease.pool_id and not self._num_pooled and not self._owns_pool:
-            self._forget(f"the last lease of the pool ended, of {lease.holder or lease.owner!r}")
+            self._forget("ended", f"its last lease ended, of {lease.holder or lease.owner!r}")
 
-    def _forget(self, why: str) -> None:
+    def _forget(self, reason: str, why: str) -> None:
         """The pool is gone, and so is what was cached in it."""
+        self.num_forgotten[reason] += 1
         sizes = self._cache.stats()
         logger.warning(
-            "cache cleared: %s; %d tokens of pool %r are lost", why,
-            sizes.evictable + sizes.protected, self.pool_id,
+            "cache cleared, pool %r with %d tokens is gone: %s", self.pool_id,
+            sizes.evictable + sizes.protected, why,
         )  # fmt: skip
         self._cache.reset(force=True)
         self._end_all()

@@ -5,14 +5,16 @@ watcher that falls behind what the log keeps is cut. Watchers at one place share
 """
 
 import asyncio
+import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 from radixkv.cache import PrefixCache
-from radixkv.cache.events import Runs, StoredRun, Update, runs_of
+from radixkv.cache.events import Update
+from radixkv.cache.runs import Runs, StoredRun, runs_of
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
@@ -25,6 +27,8 @@ from radixkv.rpc.limits import PROGRESS_S
 from radixkv.service.event_codec import PIECE_BYTES, write_snapshot, write_update
 from radixkv.tree import Namespace, Stored
 from radixkv.v1.watch_pb2 import WatchRequest
+
+logger = logging.getLogger(__name__)
 
 # Changes this close together are sent together: a router loses nothing, and a watcher of a busy
 # engine costs a few hundred messages a second, not one a revision.
@@ -57,18 +61,22 @@ class LogNotifier:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
+class WatchPlace:
     """How far a watcher has got in the log."""
 
     epoch: int
     revision: int
 
 
+# The place after it, and its messages.
+Page: TypeAlias = tuple[WatchPlace, list[bytes]]
+
+
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class Snapshot:
     """All that was cached at a place in the log."""
 
-    place: Place
+    place: WatchPlace
     runs: Runs
 
 
@@ -82,13 +90,12 @@ class Watches:
         self._cache, self._log = cache, cache.events
         self._in_writer = in_writer
         self._notifier = LogNotifier(asyncio.get_running_loop())
-        self._pages: OrderedDict[tuple[Place, Namespace | None], tuple[Place, list[bytes]]]
-        self._pages = OrderedDict()
+        self._pages: OrderedDict[tuple[WatchPlace, Namespace | None], Page] = OrderedDict()
         self._taking = asyncio.Lock()
         # Kept by the watchers that it is being sent to, however many they are.
         self._shared: weakref.ref[Snapshot] | None = None
         self._is_draining = False
-        self.places: dict[object, Place] = {}
+        self.places: dict[object, WatchPlace] = {}
         self._log.listen(self._notifier.notify)
 
     def drain(self) -> None:
@@ -147,16 +154,16 @@ class Watches:
             elif not await _set_within(changed, PROGRESS_S):
                 yield _progress(after)
 
-    def _start(self, request: WatchRequest) -> Place:
+    def _start(self, request: WatchRequest) -> WatchPlace:
         epoch, revision = self._log.position()
         if not request.start_revision:
-            return Place(epoch, revision)
+            return WatchPlace(epoch, revision)
         self._log.check_epoch(request.epoch)
-        place = Place(request.epoch, request.start_revision - 1)
+        place = WatchPlace(request.epoch, request.start_revision - 1)
         self._log.read(place.epoch, place.revision, 0)  # is it kept?
         return place
 
-    def _page(self, place: Place, namespace: Namespace | None) -> tuple[Place, list[bytes]]:
+    def _page(self, place: WatchPlace, namespace: Namespace | None) -> Page:
         """What comes after `place`, and the place after that."""
         if (place.epoch, place.revision) == self._log.position():
             return place, []
@@ -167,22 +174,22 @@ class Watches:
                 self._pages.popitem(last=False)
         return self._pages[key]
 
-    def _read_page(self, place: Place, namespace: Namespace | None) -> tuple[Place, list[bytes]]:
+    def _read_page(self, place: WatchPlace, namespace: Namespace | None) -> Page:
         try:
             update = self._log.read(place.epoch, place.revision, PIECE_BYTES)
         except HistoryLostError as error:
             raise self._too_slow(place) from error
         if namespace is not None:
             update = _only(update, namespace)
-        return Place(update.epoch, update.revision), list(write_update(update))
+        return WatchPlace(update.epoch, update.revision), list(write_update(update))
 
     async def _snapshot(self) -> "Snapshot":
         """A snapshot that the log goes on from: one that is being sent, or else a new one."""
 
         def take() -> Snapshot:
             with self._cache.lock:
-                place = Place(*self._log.position())
-                return Snapshot(place, runs_of(self._cache.tree.walk()))
+                place, nodes = WatchPlace(*self._log.position()), list(self._cache.tree.walk())
+            return Snapshot(place, runs_of(nodes))
 
         async with self._taking:
             snapshot = self._shared() if self._shared is not None else None
@@ -191,10 +198,10 @@ class Watches:
                 self._shared = weakref.ref(snapshot)
         return snapshot
 
-    def _is_kept(self, place: Place) -> bool:
+    def _is_kept(self, place: WatchPlace) -> bool:
         return place.epoch == self._log.epoch and place.revision >= self._log.compact_revision
 
-    def _check_kept(self, place: Place) -> None:
+    def _check_kept(self, place: WatchPlace) -> None:
         """Raises WatcherTooSlowError where the log no longer has what comes after the place.
 
         After a clear it has: a watcher in the middle of a snapshot gets the rest and the clear.
@@ -202,7 +209,8 @@ class Watches:
         if place.epoch == self._log.epoch and not self._is_kept(place):
             raise self._too_slow(place)
 
-    def _too_slow(self, place: Place) -> WatcherTooSlowError:
+    def _too_slow(self, place: WatchPlace) -> WatcherTooSlowError:
+        logger.info("a watcher at revision %d fell behind what the log keeps", place.revision)
         return WatcherTooSlowError(
             f"the log no longer has what came after revision {place.revision}",
             last_revision=place.revision,
@@ -254,7 +262,7 @@ def _is_in(stored: Stored | StoredRun, namespace: Namespace) -> bool:
     )
 
 
-def _progress(place: Place) -> bytes:
+def _progress(place: WatchPlace) -> bytes:
     (message,) = write_update(Update(place.epoch, place.revision))
     return message
 

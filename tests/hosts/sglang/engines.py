@@ -1,10 +1,18 @@
 """SGLang's engine on the CPU, with a tiny model whose tokens depend on the whole prompt."""
 
 import os
+import signal
+import socket
+import subprocess
+import sys
+import time
 from pathlib import Path
+
+import requests
 
 STUBS = Path(__file__).parent / "stubs"
 VOCABULARY, CONTEXT = 1000, 2048
+START_S = 300
 
 
 def environment(**more):
@@ -53,3 +61,63 @@ def arguments(model, backend, *, page_size=1, num_slots=1200, **more):
         "random_seed": 1,
         **more,
     }
+
+
+class Server:
+    """SGLang's HTTP server, in a group of processes of its own. more: of its environment."""
+
+    def __init__(self, model, log, backend="radixkv", **more):
+        self.address, self._log = f"http://127.0.0.1:{free_port()}", log.open("w+")
+        port = self.address.rpartition(":")[2]
+        flags = _flags(arguments(model, backend))
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "sglang.launch_server", "--port", port, *flags],
+            env=environment(SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY="1", **more),
+            stdout=self._log,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
+        )
+
+    def wait(self):
+        """Until it answers."""
+        until = time.monotonic() + START_S
+        while time.monotonic() < until:
+            assert self.is_alive, self.log()
+            try:
+                if requests.get(f"{self.address}/health", timeout=5).status_code == 200:
+                    return
+            except requests.ConnectionError:
+                pass
+            time.sleep(0.5)
+        raise AssertionError(self.log())
+
+    @property
+    def is_alive(self):
+        """A check of SGLang's own that failed would have ended it."""
+        return self._process.poll() is None
+
+    def log(self):
+        """The end of what it wrote."""
+        self._log.seek(0)
+        return self._log.read()[-4000:]
+
+    def kill(self, number=signal.SIGKILL):
+        """End all its processes."""
+        if self.is_alive:
+            os.killpg(self._process.pid, number)
+        self._process.wait(60)
+
+
+def free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _flags(of):
+    for name, value in of.items():
+        flag = f"--{name.replace('_', '-')}"
+        if value is True:
+            yield flag
+        elif value is not None and value is not False:
+            yield from (flag, str(value))

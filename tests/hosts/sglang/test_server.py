@@ -3,30 +3,12 @@
 import asyncio
 import json
 import random
-import signal
-import socket
-import subprocess
-import sys
-import time
 
 import aiohttp
 import pytest
-import requests
 
-from tests.hosts.sglang.engines import VOCABULARY, arguments, environment, tiny_model
+from tests.hosts.sglang.engines import VOCABULARY, Server, tiny_model
 from tests.support.llamas import greedy
-
-START_S = 300
-
-
-def flags(of):
-    """The arguments of `Engine` as flags."""
-    for name, value in of.items():
-        flag = f"--{name.replace('_', '-')}"
-        if value is True:
-            yield flag
-        elif value is not None and value is not False:
-            yield from (flag, str(value))
 
 
 @pytest.fixture(scope="module")
@@ -37,45 +19,13 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def server(model, tmp_path_factory):
     """The address of a server that checks its slots after each step."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    asked = flags(arguments(model, "radixkv"))
-    log = (tmp_path_factory.mktemp("server") / "log").open("w+")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "sglang.launch_server", "--port", str(port), *asked],
-        env=environment(SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY="1"),
-        stdout=log,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,
-    )
-    address = f"http://127.0.0.1:{port}"
+    server = Server(model, tmp_path_factory.mktemp("server") / "log")
     try:
-        wait_for(process, address, log)
-        yield address
-        # A check that failed would have ended it.
-        assert process.poll() is None, tail(log)
+        server.wait()
+        yield server.address
+        assert server.is_alive, server.log()
     finally:
-        process.send_signal(signal.SIGTERM)
-        process.wait(60)
-
-
-def wait_for(process, address, log):
-    until = time.monotonic() + START_S
-    while time.monotonic() < until:
-        assert process.poll() is None, tail(log)
-        try:
-            if requests.get(f"{address}/health", timeout=5).status_code == 200:
-                return
-        except requests.ConnectionError:
-            pass
-        time.sleep(0.5)
-    pytest.fail(tail(log))
-
-
-def tail(log):
-    log.seek(0)
-    return log.read()[-4000:]
+        server.kill()
 
 
 def body(ids, n):

@@ -1,7 +1,6 @@
 """Blocks of any size say exactly what is cached; over the wire, for those who come late, too."""
 
 import random
-import time
 from types import SimpleNamespace
 
 import msgspec
@@ -21,25 +20,10 @@ from radixkv.integrations.events import (
 )
 from radixkv.integrations.events.messages import EventBatch
 from radixkv.tree import ContentSpan, Namespace, Stored
+from radixkv.tree.radix_tree import Changes
 from tests.integrations.events.subscriber import Held, Subscriber
-
-ADAPTER = "0123456789abcdef0123456789abcdef"
-SPACES = [Namespace(), Namespace(salt="a"), Namespace(salt="a", adapter=ADAPTER, extra_key="k")]
-
-
-def work(rng, cache, steps, spaces=SPACES):
-    """Requests that share, end and evict; what each asked for."""
-    roots = [[rng.randrange(3) for _ in range(90)] for _ in range(4)]
-    for _ in range(steps):
-        base = rng.choice(roots)
-        ids = base[: rng.randrange(1, 91)] + [rng.randrange(3) for _ in range(rng.randrange(1, 40))]
-        compute(cache, ids, namespace=rng.choice(spaces))
-        yield ids
-
-
-def compute(cache, ids, **how):
-    """A request that is computed whole."""
-    cache.finish(cache.admit(ids, **how), up_to=len(ids))
+from tests.integrations.events.work import ADAPTER, SPACES, compute, work
+from tests.support.waiting import wait_until
 
 
 class Followed:
@@ -70,7 +54,7 @@ def test_blocks_say_what_is_cached(page_size, block_size, names):
         for s in SPACES
     ]
     revision = found = 0
-    for ids in work(random.Random(block_size), cache, 120):
+    for ids in work(random.Random(block_size), cache, 120, SPACES):
         changes = [event.change for event in cache.events.since(revision)]
         revision = cache.events.revision
         for each in followed:
@@ -196,6 +180,13 @@ def test_an_address_that_is_taken_is_refused(publisher):
         EventPublisher("nowhere")
 
 
+def held_of(asked, held, subscriber, block_size):
+    """How many tokens of each prompt the consumer holds, once it has read what is new."""
+    for number, batch in subscriber.replayed(held.next):
+        held.apply(number, batch)
+    return [held.match(ids, block_size) for ids in asked]
+
+
 @pytest.mark.parametrize("block_size", [1, 16])
 def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
     """It held something before, is cleared in between, and the consumer comes late."""
@@ -206,11 +197,7 @@ def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
     cache.reset()
     asked += work(rng, cache, 40, SPACES[:1])
     wanted = [cache.probe(ids) // block_size * block_size for ids in asked]
-    until = time.monotonic() + 20
-    while [held.match(ids, block_size) for ids in asked] != wanted:
-        assert time.monotonic() < until
-        for number, batch in subscriber.replayed(held.next):
-            held.apply(number, batch)
+    wait_until(lambda: held_of(asked, held, subscriber, block_size) == wanted)
     assert sum(wanted) > 500
     events.close()
 
@@ -223,12 +210,8 @@ def test_a_follower_that_the_log_has_left_behind_starts_anew(publisher, subscrib
         events = CacheEvents(short, publisher, block_size=4)
         asked = [*work(random.Random(2), cache, 40, SPACES[:1])]
         for event in cache.events.since(0):
-            log.append([event.change])
+            log.append(Changes([event.change]))
     assert not log.is_complete
     wanted = [cache.probe(ids) // 4 * 4 for ids in asked]
-    until = time.monotonic() + 20
-    while [held.match(ids, 4) for ids in asked] != wanted:
-        assert time.monotonic() < until
-        for number, batch in subscriber.replayed(held.next):
-            held.apply(number, batch)
+    wait_until(lambda: held_of(asked, held, subscriber, 4) == wanted)
     events.close()

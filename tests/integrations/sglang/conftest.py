@@ -9,7 +9,6 @@ import pytest
 from tests.integrations.sglang import standin
 
 PLUGIN = "radixkv.integrations.sglang"
-CACHE = f"{PLUGIN}.cache"
 OF_SGLANG = ("sglang", PLUGIN, "tests.integrations.sglang.scheduler")
 
 
@@ -49,13 +48,15 @@ def scheduler(monkeypatch):
     from tests.integrations.sglang.scheduler import Scheduler
 
     def make(core=None, numbers=None, **how):
-        """core: of the tree. numbers: the class that stands in for what the device would get."""
+        """core: of the tree. numbers: the class of what stands in it for slots."""
         if core is not None:
             monkeypatch.setenv("RADIXKV_CORE", core)
         if numbers is not None:
-            cache, found = map(import_module, (CACHE, f"{PLUGIN}.numbers"))
-            chosen = getattr(found, numbers)
-            monkeypatch.setattr(cache, "slot_numbers", lambda size, device: chosen(size, device))
+            cache, found = (import_module(f"{PLUGIN}.{room}") for room in ("cache", "numbers"))
+            kind = getattr(found, numbers)
+            how["make"] = lambda params: cache.RadixKVCache(
+                params, kind(params.token_to_kv_pool_allocator.size, "cpu")
+            )
         return Scheduler(**how)
 
     return make

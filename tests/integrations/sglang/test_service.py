@@ -4,7 +4,8 @@ import socket
 
 import pytest
 
-from radixkv.cache.events import Cleared, follow, runs_of
+from radixkv.cache.events import Cleared
+from radixkv.cache.runs import follow, runs_of
 from radixkv.errors import ListenError, UnsupportedError
 from radixkv.service import Client
 from radixkv.tree import Namespace

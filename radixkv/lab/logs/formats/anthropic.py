@@ -1,4 +1,4 @@
-"""Messages as Anthropic's API has them: a system prompt beside the messages, tools by schema."""
+"""Messages as Anthropic's API has them: a system prompt of its own, tools by schema."""
 
 from collections.abc import Iterator
 from typing import Any

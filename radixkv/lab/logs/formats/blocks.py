@@ -18,7 +18,7 @@ _SIZES = (_USUAL, *(2**power for power in range(12, -1, -1)))
 
 
 def size_that_fits(rows: list[Row]) -> int:
-    """The block size of a log with these rows. Raises FieldError where none fits."""
+    """The block size of a log with these rows. Raises FieldError where no size fits."""
     known = [(fields.count(row, "input_length", low=1), len(_hashes(row))) for row in rows]
     fits = {size: sum(_fits(*each, size) for each in known) for size in _SIZES}
     # Of sizes that fit equally many the usual one; a bad row in ten does not make another right.

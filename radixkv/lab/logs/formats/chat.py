@@ -38,18 +38,24 @@ def chat_of(request: Row, ts: float | None) -> Chat:
     messages = [_message(at, each) for at, each in enumerate(_listed(request, "messages"))]
     tools = [] if request.get("tool_choice") == "none" else tools_of(request)
     options = request.get("chat_template_kwargs") or {}
+    if not isinstance(options, dict):
+        fields.wrong("chat_template_kwargs", options, "an object")
     if documents := request.get("documents"):
         options = {**options, "documents": documents}
     return Chat(messages, tools, options, ts)
 
 
 def tools_of(request: Row) -> list[dict[str, Any]]:
-    """Tools, also as the functions of old. Raises FieldError."""
+    """Tools, also in their older form, functions. Raises FieldError."""
     name = "tools" if request.get("tools") else "functions"
     tools = request.get(name) or []
-    if not isinstance(tools, list) or not all(isinstance(each, dict) for each in tools):
-        fields.wrong(name, tools, "a list of objects")
+    if not isinstance(tools, list) or not all(map(_is_tool, tools)):
+        fields.wrong(name, tools, "a list of functions")
     return tools
+
+
+def _is_tool(tool: Any) -> bool:
+    return isinstance(tool, dict) and isinstance(tool.get("function", {}), dict)
 
 
 def _message(at: int, message: Any) -> Message:

@@ -11,7 +11,7 @@ from radixkv.lab.logs.records import Record
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What formats need beside a row.
+    """What formats need besides a row.
 
     chats: turns chats into prompts. length, output_length: columns that `lengths` takes, None: the
     usual names. ignored: fields whose text is left out of prompts. time_unit: of

@@ -31,7 +31,10 @@ def parser(context: Context) -> Parse:
     def parse(row: Row) -> Iterator[Record]:
         name = _list_of(row) or _LISTS[0]
         refuse_unknown_text(row, _LISTS, context.ignored | {"items", "source"})
-        messages = [_message(f"{name}[{at}]", each) for at, each in enumerate(row.get(name) or [])]
+        turns = row.get(name)
+        if not isinstance(turns, list):
+            fields.wrong(name, turns, "a list of turns")
+        messages = [_message(f"{name}[{at}]", each) for at, each in enumerate(turns)]
         chat = Chat(messages, ts=time_of(row, context.time_unit))
         for asked, answer in requests_of_dialogue(chat):
             record = context.chats.record(asked, [answer])

@@ -37,15 +37,24 @@ class HandlerContext:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Around what is to happen at one revision; leases that are over end first."""
+        """Around what is to happen at one revision; leases that are over end first.
+
+        An error that is not ours has the cache checked, and every call refused if it is broken.
+        """
         with self.cache.lock:
             if self.violations:
                 shown = {"violations": self.violations[:_MOST_REPORTED]} if self._is_local else {}
                 raise CacheCorruptedError(
                     "an invariant of the cache is broken; restart the server", **shown
                 )
-            self.leases.settle()
-            yield
+            try:
+                self.leases.settle()
+                yield
+            except RadixKVError:
+                raise
+            except BaseException as error:
+                self._may_be_broken(error)
+                raise
 
     @contextmanager
     def once(
@@ -57,23 +66,17 @@ class HandlerContext:
         """
         with self.locked():
             reply = self._replies.find(call.caller.name, request, response_type)
-            try:
-                yield reply
-            except RadixKVError:
-                raise
-            except BaseException as error:
-                self._may_be_broken(call, error)
-                raise
+            yield reply
             self._replies.keep(reply)
 
-    def _may_be_broken(self, call: Call, error: BaseException) -> None:
-        """A change of the cache failed in the middle: refuse service unless it is sound."""
+    def _may_be_broken(self, error: BaseException) -> None:
+        """A call failed in the middle of a change: refuse service unless the cache is sound."""
         try:
             self.violations = self.cache.check_integrity()
         except Exception as failed:
             self.violations = [f"integrity cannot be checked: {failed!r}"]
         if self.violations:
-            self.violations.insert(0, f"{call.rpc.name} failed with {type(error).__name__}")
+            self.violations.insert(0, f"a call failed with {error!r}")
 
     def held_lease(self, request: Any, call: Call) -> LeaseRecord:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""

@@ -73,14 +73,11 @@ class InfoHandlers:
 
     def _of_namespace(self, namespace: Namespace, call: Call) -> GetStatsResponse:
         present = self._cache.present(namespace)
-        nodes = [node for node in self._cache.tree.walk() if node.namespace == present]
-        sizes = {True: 0, False: 0}
-        for node in nodes:
-            sizes[node.lock_ref > 0] += len(node.codes)
+        evictable, protected, num_nodes = self._cache.tree.sizes_of(present)
         return GetStatsResponse(
             header=self._context.header(call),
-            evictable_size=sizes[False],
-            protected_size=sizes[True],
-            num_nodes=len(nodes),
+            evictable_size=evictable,
+            protected_size=protected,
+            num_nodes=num_nodes,
             num_pins=sum(pin.namespace == present for pin in self._cache.loans.pins),
         )

@@ -43,7 +43,7 @@ class LeaseHandlers:
         self._context, self._leases = context, context.leases
 
     def grant_lease(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
-        """A new lease; naming another pool than the present one clears the cache first."""
+        """A new lease; replacing the pool clears the cache first."""
         with self._context.once(request, call, GrantLeaseResponse) as reply:
             if reply.message is None:
                 reply.message = self._grant(request, call)
@@ -51,7 +51,13 @@ class LeaseHandlers:
 
     def _grant(self, request: GrantLeaseRequest, call: Call) -> GrantLeaseResponse:
         ttl_s = codec.read_seconds(request.ttl)
-        lease = self._leases.grant(call.caller, ttl_s, request.holder, request.pool_id)
+        lease = self._leases.grant(
+            call.caller,
+            ttl_s,
+            request.holder,
+            request.pool_id,
+            replaces_pool=request.replaces_pool,
+        )
         return GrantLeaseResponse(header=self._context.header(call), lease=self._message(lease))
 
     def keep_lease_alive(

@@ -33,19 +33,21 @@ class MatchHandlers:
         """The whole batch at one revision, or an error and nothing changed."""
         _check_options(request)
         codec.check_batch(len(request.sequences))
-        call.caller.check_namespace(codec.read_namespace(request.namespace))
+        namespace = codec.read_namespace(request.namespace)
+        call.caller.check_namespace(namespace)
         with self._context.once(request, call, MatchPrefixResponse) as reply:
             if reply.message is None:
-                reply.message = self._match_prefix(request, call)
+                reply.message = self._match_prefix(request, call, namespace)
         return reply.message
 
-    def _match_prefix(self, request: MatchPrefixRequest, call: Call) -> MatchPrefixResponse:
+    def _match_prefix(
+        self, request: MatchPrefixRequest, call: Call, namespace: Namespace
+    ) -> MatchPrefixResponse:
         keys = codec.read_sequences(request, call.data)
         if request.leave_last_token:
             keys = [key.without_last() for key in keys]
         if request.want_slots:
             _check_answer_size(keys)
-        namespace = codec.read_namespace(request.namespace)
         self._context.check_epoch(request.expected_epoch)
         if request.probe:
             matches = [PrefixMatch(matched_length=n) for n in self._probe(keys, namespace)]

@@ -1,7 +1,7 @@
 """AllocateSlots, FreeSlots, InsertPrefix: for engines that run elsewhere."""
 
 from radixkv.arrays import EMPTY, Int32Array
-from radixkv.cache.pin import Insert, Inserted
+from radixkv.cache.loans import Insert, Inserted
 from radixkv.errors import (
     InvalidArgumentError,
     InvalidSlotsError,
@@ -131,7 +131,7 @@ class SlotHandlers:
     def _read_insert(self, lease: LeaseRecord, message: PrefixInsert, name: str) -> Insert:
         if message.pin_action == PinAction.PIN_ACTION_UNSPECIFIED:
             raise InvalidArgumentError(
-                f"{name}.pin_action must be RELEASE or MOVE; got none",
+                f"{name}.pin_action must be RELEASE or MOVE; got UNSPECIFIED",
                 field=f"{name}.pin_action",
             )
         pin = self._context.leases.pin(lease, message.pin_id) if message.pin_id else None

@@ -1,4 +1,4 @@
-"""Where the time of a look-up goes: python -m bench.parts [--rounds 5]
+"""Where the time of a look-up goes: python -m bench.lookup_breakdown [--rounds 5]
 
 The chat workload in its fifth turn: 200 sessions of 3,500 tokens. Each is looked up in turn with
 200 tokens more, from a list that was just made, as an engine's is. Each loop leaves out one more
@@ -97,12 +97,12 @@ def main() -> None:
     rounds = measure(args.rounds)
     found = {name: statistics.median(values) for name, values in rounds.items()}
     figures = {"us": found, "samples_us": rounds}
-    path = save("parts", figures, kept_at("parts", parser, args, "rounds"))
+    path = save("lookup_breakdown", figures, kept_at("lookup_breakdown", parser, args, "rounds"))
     shown = Table("3,700 tokens, 3,500 of them cached", "us", title_justify="left")
     for name, value in found.items():
         shown.add_row(name[2:], f"{value:.2f}")
     console = Console(width=100, record=True)
-    console.print("$ python -m bench.parts", shown, sep="\n")
+    console.print("$ python -m bench.lookup_breakdown", shown, sep="\n")
     console.save_text(str(path.with_suffix(".txt")))
 
 

@@ -203,7 +203,7 @@ class Sieve(Policy):
         return queue[0]
 
 
-class Duel(Policy):
+class SetDuelling(Policy):
     """Set duelling: LRU against entering at the cold end, all but one request in 32.
 
     One branch in 16 always does the one, one the other; the rest does what misses less.
@@ -228,17 +228,17 @@ class Duel(Policy):
         return min(self.leaves, key=lambda run: (self.key[run], run))
 
 
-class Cold(Duel):
+class ColdEnd(SetDuelling):
     """Entering at the cold end alone."""
 
     def use(self, run: int, path: list[int], there: int) -> None:
         self.key[run] = -self.request if not there and self.request % 32 else self.request
 
 
-ALTERNATIVES: dict[str, Callable[[Paths, int], Policy]] = {
+KNOWN_POLICIES: dict[str, Callable[[Paths, int], Policy]] = {
     "arc-like": Arc,
     "s3-fifo-like": S3Fifo,
     "sieve-like": Sieve,
-    "duel-like": Duel,
-    "cold end": Cold,
+    "duel-like": SetDuelling,
+    "cold end": ColdEnd,
 }

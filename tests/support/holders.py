@@ -5,15 +5,25 @@ from typing import Any
 import numpy as np
 
 from radixkv import DEFAULT, Namespace, new_tree
-from radixkv.cache.events import Event, Runs, replay
+from radixkv.cache.events import Event, Update
+from radixkv.cache.runs import Runs, replay
 from radixkv.router.holdings import Holdings
 from radixkv.tree import Stored, Trimmed
 
 OTHER = Namespace(salt="other")
+EPOCH = 77
 
 
 def codes(*ids: int) -> Any:
     return np.array(ids, np.int32)
+
+
+def update(revision, *changes, epoch=EPOCH, **how):
+    return Update(epoch, revision, tuple(Event(revision, change) for change in changes), **how)
+
+
+def stored(run, *ids, parent=0, offset=0, namespace=Namespace()):  # noqa: B008 - it is frozen
+    return Stored(run, parent, offset, codes(*ids), namespace)
 
 
 def prefixes_of(runs: Runs) -> set[tuple[Namespace, tuple[int, ...]]]:

@@ -1,13 +1,17 @@
 import threading
+import urllib.request
+from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
+import trustme
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
+from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import DEFAULT, Namespace, PrefixCache
-from radixkv.service import Client
+from radixkv.service import Client, Tls
 
 
 def hold(cache: PrefixCache, token_ids, namespace: Namespace = DEFAULT, **how):
@@ -63,6 +67,33 @@ def refusal(call):
     return caught.value
 
 
+TOKENS = """
+[[token]]
+name = "engine-1"
+role = "data"
+token = "data-token"
+
+[[token]]
+name = "engine-2"
+role = "data"
+token = "other-data-token"
+
+[[token]]
+name = "tenant-a"
+role = "data"
+token = "a-token"
+salt = "a"
+
+[[token]]
+name = "router"
+role = "watch"
+token = "watch-token"
+
+[[token]]
+name = "operator"
+role = "admin"
+token = "admin-token"
+"""
 DETAILS = (
     error_details_pb2.BadRequest,
     error_details_pb2.PreconditionFailure,
@@ -73,7 +104,7 @@ DETAILS = (
 
 
 def details(error) -> tuple[error_details_pb2.ErrorInfo, Any]:
-    """The ErrorInfo of a refused call, and what stands beside it, if anything does."""
+    """The ErrorInfo of a refused call, and the other detail, if there is one."""
     info = error_details_pb2.ErrorInfo()
     status = rpc_status.from_call(error)
     assert status is not None
@@ -89,14 +120,23 @@ def details(error) -> tuple[error_details_pb2.ErrorInfo, Any]:
     return info, beside
 
 
-class Clock:
-    """A clock that goes when it is told to."""
+def figures(server) -> dict[tuple[str, str], float]:
+    """Every sample by its name and its labels' values."""
+    with urllib.request.urlopen(f"http://{server.metrics_address}/metrics", timeout=30) as page:
+        text = page.read().decode()
+    samples = [
+        ((sample.name, ",".join(sorted(sample.labels.values()))), sample.value)
+        for family in text_string_to_metric_families(text)
+        for sample in family.samples
+    ]
+    assert len(dict(samples)) == len(samples), "each is there once"
+    return dict(samples)
 
-    def __init__(self) -> None:
-        self.now = 1000.0
 
-    def __call__(self) -> float:
-        return self.now
-
-    def go(self, seconds: float) -> None:
-        self.now += seconds
+def files_of(authority: trustme.CA, folder: Path, name: str) -> Tls:
+    issued = authority.issue_cert(name)
+    folder.mkdir(exist_ok=True)
+    issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
+    issued.private_key_pem.write_to_path(folder / "key.pem")
+    authority.cert_pem.write_to_path(folder / "ca.pem")
+    return Tls(folder / "cert.pem", folder / "key.pem", folder / "ca.pem")

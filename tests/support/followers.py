@@ -4,25 +4,16 @@ from collections.abc import Iterator
 from typing import Any
 
 from radixkv import DEFAULT, Namespace, PrefixCache
-from radixkv.cache.events import Event, Runs, Update, runs_of
+from radixkv.cache.events import Event, Update
+from radixkv.cache.runs import Runs, runs_of
 from radixkv.errors import HistoryLostError, RevisionInFutureError
 from radixkv.router import PrefixIndex
 from radixkv.tree import Stored
-from tests.router.holders import plain
-
-
-class Clock:
-    """Seconds that pass when told."""
-
-    def __init__(self) -> None:
-        self.now = 1_000.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.holders import plain
 
 
 class Worker:
-    """A worker with a cache of its own, which restarts, and what a server would tell of it."""
+    """A worker with a cache of its own, which restarts, and what a server would report of it."""
 
     def __init__(self, name: str, num_slots: int = 64, **how: Any) -> None:
         self.name, self._how = name, {"core": "python", **how}
@@ -56,7 +47,7 @@ class Worker:
             yield Update(log.epoch, log.revision, part, at == 0, at == len(parts) - 1)
 
     def updates(self, position: tuple[int, int] | None, max_bytes: int = 600) -> Iterator[Update]:
-        """What a watch from there would tell: what came since, or a snapshot."""
+        """What a watch from there would report: what came since, or a snapshot."""
         log = self.cache.events
         if position is None or position[0] != log.epoch:
             yield from self.snapshot(pieces=3)
@@ -75,7 +66,7 @@ class Worker:
 
 
 def catch_up(index: PrefixIndex, worker: Worker) -> None:
-    """A watch, from where the index stands, until all is told."""
+    """A watch, from where the index stands, until nothing is left."""
     for update in worker.updates(index.position(worker.name)):
         index.apply(worker.name, update)
 
@@ -88,3 +79,8 @@ def check_mirrors(index: PrefixIndex, *workers: Worker) -> None:
         assert view.state == "current"
         assert view.num_tokens == worker.cache.tree.total_size
         assert plain(index.runs(worker.name)) == plain(worker.runs)
+
+
+def is_current(router, worker):
+    log = worker.cache.events
+    return router.index.position(worker.name) == (log.epoch, log.revision)

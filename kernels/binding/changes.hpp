@@ -1,0 +1,34 @@
+// `Changes` of radixkv/tree/radix_tree.py: what a tree recorded, made into Python's objects when it
+// is read.
+#pragma once
+
+#include <vector>
+
+#include "python.hpp"
+
+namespace radixkv {
+
+struct Change {
+    uint64_t run;
+    uint32_t keep;  // of a Trimmed
+    uint64_t parent_run;
+    uint32_t parent_offset;
+    nb::object codes;  // of a Stored; nothing: a Trimmed
+    nb::object space;
+};
+
+class Changes {
+  public:
+    explicit Changes(std::vector<Change> changes) : changes_(std::move(changes)) {}
+
+    size_t size() const { return changes_.size(); }
+    uint64_t num_bytes() const;
+    nb::list made() const;  // Stored and Trimmed
+
+  private:
+    std::vector<Change> changes_;
+};
+
+void bind_changes(nb::module_& module);
+
+}  // namespace radixkv

@@ -1,0 +1,71 @@
+"""How long the steps of an engine take: a line through what was measured on a card."""
+
+import json
+import math
+from dataclasses import dataclass, fields
+from pathlib import Path
+
+from radixkv.errors import InvalidArgumentError
+
+
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """Seconds of a step are the sum of these.
+
+    step_ms: of any step. prefill_us: of each prompt token that it computes. decode_us: of each
+    request that it gives a token. kv_ns: of each token of K/V that those requests have.
+    chunk: the most prompt tokens that a step computes.
+    """
+
+    step_ms: float
+    prefill_us: float
+    decode_us: float = 0.0
+    kv_ns: float = 0.0
+    chunk: int = 8192
+
+    def __post_init__(self) -> None:
+        for each in fields(self):
+            value = getattr(self, each.name)
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if not is_number or not math.isfinite(value) or value < 0:
+                raise InvalidArgumentError(
+                    f"rate {each.name} must be a number of at least 0; got {value!r}",
+                    rate=each.name,
+                )
+        if self.chunk < 1 or self.step_ms <= 0:
+            raise InvalidArgumentError("rates chunk and step_ms must be above 0")
+
+    def step_s(self, prefill: int, decoding: int, kv_tokens: int) -> float:
+        """Of one step."""
+        return self.steps_s(1, prefill, decoding, kv_tokens)
+
+    def steps_s(self, steps: int, prefill: int, decoding: int, kv_tokens: int) -> float:
+        """Of so many steps with the same requests, whose K/V grows by a token each a step."""
+        grown = decoding * steps * (steps - 1) / 2
+        each = 1e-3 * self.step_ms + 1e-6 * (self.prefill_us * prefill + self.decode_us * decoding)
+        return steps * each + 1e-9 * self.kv_ns * (kv_tokens * steps + grown)
+
+    def steps_within(self, seconds: float, decoding: int, kv_tokens: int) -> int:
+        """The fewest decode steps that take so long, at least one."""
+        squared = 0.5e-9 * self.kv_ns * decoding
+        once = self.step_s(0, decoding, kv_tokens) - squared
+        if squared:
+            found = (math.sqrt(once * once + 4 * squared * max(seconds, 0.0)) - once) / 2 / squared
+        else:
+            found = max(seconds, 0.0) / once
+        steps = max(1, math.ceil(found) - 1)
+        # The root is rounded; the sum decides.
+        while self.steps_s(steps, 0, decoding, kv_tokens) < seconds:
+            steps += 1
+        return steps
+
+
+def read_rates(path: Path) -> Rates:
+    """Of a JSON file with the fields of `Rates`. Raises InvalidArgumentError."""
+    known = ", ".join(each.name for each in fields(Rates))
+    try:
+        return Rates(**json.loads(path.read_text("utf-8-sig")))
+    except (OSError, ValueError, TypeError) as error:
+        raise InvalidArgumentError(
+            f"rates must be a JSON object with {known}; {path}: {error}", path=str(path)
+        ) from error

@@ -1,0 +1,31 @@
+"""The thread that keeps an index fed lives as long as its worker is known."""
+
+import threading
+
+from radixkv.errors import ServiceUnavailableError
+from radixkv.router.feeding import Feeder
+from radixkv.router.index import PrefixIndex
+
+
+def test_a_worker_that_is_away_for_hours_is_tried_on(monkeypatch):
+    """The wait doubles with each failure, and 2.0 ** 1024 is no float any more."""
+    monkeypatch.setattr("radixkv.router.feeding._LONGEST_WAIT_S", 0.001)
+    attempts, is_tried = 0, threading.Event()
+
+    def source(_):
+        nonlocal attempts
+        attempts += 1
+        if attempts == 3:
+            is_tried.set()
+        raise ServiceUnavailableError("away")
+
+    index = PrefixIndex()
+    index.add_worker("a")
+    feeder = Feeder(index, "a", source, index.apply)
+    feeder.num_failures = 1_100
+    feeder.start()
+    try:
+        assert is_tried.wait(5)
+    finally:
+        feeder.stop()
+    assert feeder.is_failing
