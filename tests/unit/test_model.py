@@ -150,7 +150,7 @@ def test_plan_of_a_model(tmp_path):
 def test_plan_of_nothing_says_what_is_missing():
     shown = plan("--memory", "8GiB", "--context", 9)
     assert shown.exit_code == 2
-    assert "layers is missing; give it, or a model" in shown.stderr
+    assert "layers must be given where no model is; got None" in shown.stderr
 
 
 @pytest.mark.parametrize(
