@@ -7,6 +7,7 @@ It is for the public verbs of `PrefixCache` and `Loans`. Their parts trust that 
 A verb does not call another verb: each would be a revision of its own.
 """
 
+import gc
 import os
 import threading
 from collections.abc import Callable, Iterator
@@ -27,12 +28,15 @@ class Transactions:
     """The lock of one cache, and the log of what each call changed in its tree.
 
     is_copying: whether `KVPool.copy` runs in the middle of a call, and must not begin another.
+    holds_collector: whether Python's collector waits until a call has ended, as finalizers may call
+    the cache and a call of the Python core is not whole at every line.
     """
 
     def __init__(self, tree: RadixTree, events: EventLog) -> None:
         self.take_changes, self.events = tree.take_changes, events
         self.lock = threading.RLock()
         self.is_copying = False
+        self.holds_collector = tree.core == "python"
         tree.track_changes()
         _living.add(self)
 
@@ -81,7 +85,10 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
         own: Transactions = args[0].transactions  # type: ignore[attr-defined]
         lock = own.lock
         lock.acquire()
+        is_held = own.holds_collector and gc.isenabled()
         try:
+            if is_held:
+                gc.disable()
             if own.is_copying:
                 raise InvalidArgumentError("kv.copy must not call the cache; got a call")
             try:
@@ -90,6 +97,8 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
                 if changes := own.take_changes():
                     own.events.append(changes)
         finally:
+            if is_held:
+                gc.enable()
             lock.release()
 
     return locked

@@ -146,7 +146,9 @@ class PythonRadixTree(RadixTree):
         nodes.lock(handle)
         slots, evicted = None, 0
         try:
-            slots, evicted = self.take(needed - length, ledger)
+            slots = ledger.take(needed - length)  # mostly there is room
+            if slots is None:
+                slots, evicted = self.take(needed - length, ledger)
         finally:  # a fence may raise too
             if slots is None:
                 nodes.unlock(handle)
