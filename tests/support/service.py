@@ -1,17 +1,19 @@
 import threading
 import urllib.request
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import grpc
 import pytest
-import trustme
 from google.rpc import error_details_pb2
 from grpc_status import rpc_status
 from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import DEFAULT, Namespace, PrefixCache
 from radixkv.service import Client, Tls
+
+if TYPE_CHECKING:  # it brings cryptography, whose leaks the sanitized tests would report
+    import trustme
 
 
 def hold(cache: PrefixCache, token_ids, namespace: Namespace = DEFAULT, **how):
@@ -133,7 +135,7 @@ def figures(server) -> dict[tuple[str, str], float]:
     return dict(samples)
 
 
-def files_of(authority: trustme.CA, folder: Path, name: str) -> Tls:
+def files_of(authority: "trustme.CA", folder: Path, name: str) -> Tls:
     issued = authority.issue_cert(name)
     folder.mkdir(exist_ok=True)
     issued.cert_chain_pems[0].write_to_path(folder / "cert.pem")
