@@ -74,7 +74,7 @@ CALLS = {
     "a salt of bytes": (lambda: Namespace(salt=BYTES), "b'x'", "a str or None"),
     "a namespace of text": (lambda: new_tree().probe([1], TEXT), "'tenant'", "Namespace"),
     "a pool of -4 slots": (lambda: new_allocator(-4), "-4", "a positive multiple"),
-    "a free of slot 0": (lambda: new_allocator(4).free([0]), "slot 0", "1 to 4"),
+    "a free of slot 0": (lambda: new_allocator(4).free([0]), "slots must be from 1 to 4", "got 0"),
     "a pool of 0 rows": (lambda: ReqToTokenPool(0, 4), "0", "at least 1"),
     "a free of row 9": (lambda: ReqToTokenPool(2, 4).free(9), "row must be held", "0 to 1; got 9"),
 }  # fmt: skip
