@@ -40,7 +40,7 @@ def test_by_time_equal_times_keep_the_order_of_the_file():
 
 
 def test_by_time_takes_a_time_for_each_request():
-    with pytest.raises(InvalidArgumentError, match="request 1 has no time"):
+    with pytest.raises(InvalidArgumentError, match="got request 1 without"):
         in_order(log_of("ab", [3, None]), "time")
 
 
