@@ -85,7 +85,7 @@ class AttentionBatch:
 
     @cached_property
     def versions(self) -> list[Hashable]:
-        """`row_versions` in a list of its own; empty where there are none."""
+        """`row_versions` in a list of its own; empty without versions."""
         return [] if self.row_versions is None else list(self.row_versions)
 
     @cached_property

@@ -25,7 +25,7 @@ class DevicePlan:
 
     heads: of the queries that they were planned for. num_parts: rows of partial results to make
     room for. most_parts: of one token, rounded up to a power of two from FEW_PARTS to MANY_PARTS.
-    wide, narrow: the items of each kind, None where there are none.
+    wide, narrow: the items of each kind, None without items of that kind.
     """
 
     def __init__(self, device: torch.device) -> None:

@@ -1,6 +1,6 @@
-"""What is cached, told as SGLang and vLLM tell it: events about blocks, over ZeroMQ.
+"""What is cached, published as SGLang and vLLM do: events about blocks, over ZeroMQ.
 
-Out: whoever routes by such events (Dynamo, llm-d, AIBrix, vLLM's production stack) follows a cache
+Out: what reads such events (Dynamo, llm-d, AIBrix, vLLM's production stack) follows a cache
 of ours unedited. `blocks.py` makes blocks of any size from the runs that a tree reports, `names.py`
 names them as either engine does, `messages.py` is what goes over the wire, `publisher.py` sends it
 and sends again what a subscriber missed, `cache.py` is all of them for a `PrefixCache`.

@@ -40,7 +40,7 @@ class EngineCache:
 
     @property
     def free_size(self) -> int:
-        """Slots that nobody holds."""
+        """Free slots."""
         return int(self._allocator.available_size())
 
     def present(self, namespace: Namespace) -> Namespace:

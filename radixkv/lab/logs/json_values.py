@@ -10,12 +10,12 @@ _PIECE = 2**20  # characters that are added at a time
 _LISTS = ("data", "requests", "items", "rows", "entries", "logs", "records", "examples", "traces")
 _OF_REQUESTS = ("prompt", "messages", "input", "hash_ids", "conversations", "token_ids",
                 "input_ids", "prompt_token_ids", "body", "request")  # fmt: skip
-# The number of a line and its size in bytes; a row of it, or why there is none.
+# The number of a line and its size in bytes; a row of it, or why it was left out.
 Read: TypeAlias = tuple[int, int, Row | FieldError]
 
 
 def values_of(lines: Iterable[tuple[int, bytes]]) -> Iterator[Read]:
-    """Number of the line where each object begins, its size, and the object, or why there is none.
+    """Line number, size and object of each object, or why it was left out.
 
     Of an array its elements.
     """
