@@ -21,7 +21,7 @@ from radixkv.attention import AttentionBackend
 from radixkv.cache import PrefixCache
 from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
-from radixkv.integrations.transformers.paged import PagedModel, pool_for
+from radixkv.integrations.transformers.paged_model import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
 from radixkv.memory.kv_pool import MHATokenToKVPool, as_kv_dtype
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
