@@ -312,7 +312,7 @@ class Watched:
         generator._paged.backend.plan = self.plan
 
     def plan(self, batch, **how):
-        self.said.append(f"plan {sum(map(len, batch.kv_indices))}")
+        self.said.append(f"plan {sum(map(len, batch.rows))}")
         self._plan(batch, **how)
 
     def drew(self, generation, token):
@@ -380,7 +380,7 @@ def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_
 
     def noted(batch):
         planned.append(
-            dict(zip(batch.row_versions, [row.tolist() for row in batch.kv_indices], strict=True))
+            dict(zip(batch.row_versions, [row.tolist() for row in batch.rows], strict=True))
         )
         plan(batch)
 
