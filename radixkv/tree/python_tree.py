@@ -1,7 +1,7 @@
 """The readable core: checks what callers give, and does the rest with `Nodes`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -66,13 +66,13 @@ class PythonRadixTree(RadixTree):
         return self.nodes.find(codes, namespace).length
 
     def _encode(self, token_ids: TokenIds, content: Content, checked: bool) -> Int32Array:
-        tokens = token_ids if checked else PYTHON_READER.token_ids(token_ids)
+        tokens = cast("Int32Array", token_ids) if checked else PYTHON_READER.token_ids(token_ids)
         return self.nodes.content.encode(tokens, content, intern=False)
 
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
-        keys = prompts if checked else PYTHON_READER.prompts(prompts)
+        keys: Sequence[Any] = prompts if checked else PYTHON_READER.prompts(prompts)
         check_namespace(namespace)
         return [self.nodes.match(codes, namespace) for codes in keys]
 
@@ -111,7 +111,7 @@ class PythonRadixTree(RadixTree):
         check_namespace(namespace)
         priority = as_int(priority, "priority")
         known = self.nodes.known(after, namespace)
-        tokens, own_slots = token_ids, slots
+        tokens, own_slots = cast("Int32Array", token_ids), cast("Int32Array", slots)
         if not checked:
             tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
         _check_lengths(known.length, len(tokens), len(own_slots))
