@@ -11,7 +11,7 @@ from radixkv.cli import app
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import ListedLog, in_order
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.prefill import SHAPES
+from radixkv.lab.replay.models import SHAPES
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting

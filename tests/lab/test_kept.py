@@ -11,10 +11,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from radixkv.atomic_files import PartialFolder, replacing
 from radixkv.cli import app
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs import reading
-from radixkv.lab.logs.atomic_files import PartialFolder, replacing
 from radixkv.lab.logs.reading import Reading, read_log
 from radixkv.lab.logs.store import Writer
 
@@ -77,7 +77,7 @@ def test_a_damaged_copy_is_made_again(log, damage):
 KILLED = """
 import os, signal
 from pathlib import Path
-from radixkv.lab.logs.atomic_files import PartialFolder
+from radixkv.atomic_files import PartialFolder
 partial = PartialFolder(Path({target!r}))
 (partial.path / "values.i32").touch()
 os.kill(os.getpid(), signal.SIGKILL)

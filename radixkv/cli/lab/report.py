@@ -111,7 +111,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, page: str) -> None:
-    from radixkv.lab.logs.atomic_files import replacing
+    from radixkv.atomic_files import replacing
 
     try:
         with replacing(path) as file:
