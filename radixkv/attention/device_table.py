@@ -30,7 +30,7 @@ class DeviceTable:
         self._lengths = np.zeros(0, np.int32)
 
     def reserve(self, requests: int, context_len: int) -> None:
-        """Have room for so many rows of so many slots; what it has is sent anew after a move."""
+        """Have room for so many rows of so many slots; all is sent again after a move."""
         have_rows, have_width = self.pages.shape
         width = ceil_div(context_len, self._pool.page_size)
         if requests <= have_rows and width <= have_width:

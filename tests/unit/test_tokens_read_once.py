@@ -13,7 +13,7 @@ from radixkv.errors import InvalidSlotsError, InvalidTokensError
 from radixkv.tree import ContentSpan, new_tree
 from radixkv.tree.reader import Reader
 
-# What no reader lets pass: whoever reads tokens a second time raises.
+# What no reader lets pass: a second reader raises.
 REFUSED = np.array([-7, -8, -9], np.int32)
 PROMPT = (7, 8, 9)
 

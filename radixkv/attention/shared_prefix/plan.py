@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from radixkv.arrays import Int32Array
 
 NO_ITEM = -1
-# Steps after which a batch is cut anew, so that the pieces that grow stay even.
+# Steps after which a batch is cut again, so that the pieces that grow stay even.
 MAX_ADVANCES = 64
 
 
