@@ -90,11 +90,19 @@ void check_known_length(uint32_t length, size_t size) {
                                              std::to_string(length) + " tokens");
 }
 
+std::string show_row(nb::handle row) {
+    if (!nb::hasattr(row, "dtype") || !nb::hasattr(row, "flags"))
+        return nb::cast<std::string>(row.type().attr("__name__"));
+    nb::object dtype = row.attr("dtype"), shape = row.attr("shape");
+    std::string shown = nb::cast<std::string>(nb::str(dtype)) + " of shape " + show(shape);
+    return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
+}
+
 int32_t* checked_row(nb::handle row, size_t size) {
     int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
-    raise(python().InvalidArgumentError,
-          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
+    raise(python().InvalidArgumentError, "row must be a writable int32 array of at least " +
+                                             std::to_string(size) + " slots; got " + show_row(row));
 }
 
 uint64_t checked_count(nb::handle count, const char* name) {

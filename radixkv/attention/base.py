@@ -151,7 +151,9 @@ class AttentionBackend(ABC):
 
     def _planned(self) -> AttentionBatch:
         if self.batch is None:
-            raise InvalidArgumentError("no batch is planned; call plan(batch) once a step first")
+            raise InvalidArgumentError(
+                "a batch must be planned; got none: call plan(batch) first, once a step"
+            )
         return self.batch
 
     def _check_query(self, q: Tensor, options: ScoreOptions, tokens: int) -> None:

@@ -269,4 +269,13 @@ def _count(value: int, name: str) -> int:
 def _check_row(row: Int32Array, size: int) -> None:
     is_row = isinstance(row, np.ndarray) and row.dtype == np.int32 and row.ndim == 1
     if not is_row or len(row) < size or not row.flags.writeable:
-        raise InvalidArgumentError(f"row must be a writable int32 array of at least {size} slots")
+        raise InvalidArgumentError(
+            f"row must be a writable int32 array of at least {size} slots; got {_shown_row(row)}"
+        )
+
+
+def _shown_row(row: object) -> str:
+    if not isinstance(row, np.ndarray):
+        return type(row).__name__
+    shown = f"{row.dtype} of shape {row.shape}"
+    return shown if row.flags.writeable else f"{shown}, read-only"

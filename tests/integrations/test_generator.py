@@ -449,8 +449,10 @@ def test_a_generator_checks_its_options(tiny_llama, options):
 
 
 def test_a_generator_takes_a_cache_or_makes_one_but_not_both(tiny_llama):
-    with pytest.raises(InvalidArgumentError, match="exactly one of num_slots and cache"):
+    with pytest.raises(InvalidArgumentError, match="num_slots or cache must be given; got both"):
         Generator(tiny_llama, num_slots=8, cache=PrefixCache(8))
+    with pytest.raises(InvalidArgumentError, match="num_slots or cache must be given; got neither"):
+        Generator(tiny_llama)
 
 
 def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):

@@ -374,7 +374,10 @@ def test_a_log_of_something_else(write):
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="tokenizer must be given for text"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="tokenizer must be a file or bytes for a log",
+    ):
         read_log(write({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))

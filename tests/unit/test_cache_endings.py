@@ -95,7 +95,9 @@ def test_an_ended_request_does_not_go_on(new_cache, ending):
         lambda: cache.fork(request, 1),
         lambda: cache.rollback(request, 1),
     ):
-        with pytest.raises(RequestEndedError, match=f"request {request.id} is {request.state}"):
+        with pytest.raises(
+            RequestEndedError, match=f"got request {request.id}, which is {request.state}"
+        ):
             call()
     assert picture(cache) == before
 

@@ -69,7 +69,7 @@ class EventStream:
                 while not self._is_closed.is_set():
                     came = dict(poller.poll(_LOOK_EVERY_MS))
                     if lost in came:
-                        # Numbers alone do not show whose batches they are: another engine may have begun.
+                        # Numbers alone do not show that the next batches are of the same engine.
                         raise ServiceUnavailableError(f"{self._endpoint} ended the connection")
                     if live in came:
                         _, number, batch = live.recv_multipart()

@@ -56,7 +56,8 @@ class Generator:
         graphs: bool = True,
     ) -> None:
         if (num_slots is None) == (cache is None):
-            raise InvalidArgumentError("exactly one of num_slots and cache must be given")
+            given = "neither" if cache is None else "both"
+            raise InvalidArgumentError(f"num_slots or cache must be given; got {given}")
         at_least(1, max_batch=max_batch)
         if chunk_size is not None:
             at_least(1, chunk_size=chunk_size)
