@@ -268,12 +268,12 @@ def test_a_file_that_is_not_of_rates(tmp_path, content):
 
 
 def test_a_log_without_times_cannot_be_replayed_by_them():
-    with pytest.raises(InvalidArgumentError, match="needs a time in every request"):
+    with pytest.raises(InvalidArgumentError, match="ts must be given in every request"):
         timed_replay(ask("ab"), Setting(), RATES)
 
 
 def test_another_order_of_admission_than_arrival_is_refused(rng):
-    with pytest.raises(InvalidArgumentError, match="admits requests by arrival"):
+    with pytest.raises(InvalidArgumentError, match="scheduling must be by arrival"):
         timed_replay(random_log(rng), Setting(scheduling=SCHEDULINGS["longest-match"]), RATES)
 
 
