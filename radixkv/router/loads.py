@@ -54,8 +54,9 @@ class WorkerLoads(Generic[P]):
 
     loads: sums of the load weights of picks that have not ended. A pick that is not finished within
     `window_s` counts as finished.
-    pending: tokens that open picks leave each worker to compute, and one and a half times what a pick is usually
-    answered with, for each. Answers are seen in what workers report beyond what picks left them.
+    pending: tokens that open picks leave each worker to compute, and 1.5 times what a pick is
+    usually answered with, for each. Answers are seen in what workers report beyond what picks left
+    them to compute.
     recent_loads: tokens that each worker has computed, and those that open picks leave it to
     compute; half as many after each `half_life_s`. A new worker starts with the mean of the others.
     last_picked: when each was picked last, as a count of picks.
