@@ -25,8 +25,8 @@ class CacheAware:
     """
 
     name: ClassVar[str] = "cache-aware"
-    waiting: float = 0.4
-    share: float = 1 / 256
+    waiting: float = 0.3
+    share: float = 1 / 64
     balance: float = 0.1
     core: str | None = None
     _cheapest: CheapestWorker = field(init=False, repr=False, compare=False)
