@@ -113,7 +113,7 @@ def test_a_match_is_given_up_when_its_worker_is_ten_times_as_far_ahead(cache_awa
 
 def test_work_outweighs_no_queue(cache_aware):
     """Who has done nothing, because it was away, is not flooded."""
-    assert at(cache_aware(), [0, 0], [3, 0], pending=[300, 0], recent=[0, 1e9]) == 1
+    assert at(cache_aware(), [0, 0], [4, 0], pending=[400, 0], recent=[0, 1e9]) == 1
     assert at(cache_aware(), [90, 0], [0, 2], recent=[1e9, 0]) == 0
 
 
