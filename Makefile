@@ -69,7 +69,8 @@ bench-curve: native  ## what other amounts of memory would give, estimated, agai
 # Engines that others make, with our cache, in a virtual environment that is kept. What runs there
 # is a copy beside the wheel: from the checkout, Python would import its radixkv, which has no core.
 SGLANG_VENV ?= $(CURDIR)/build/hosts/sglang
-HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore SGLANG_USE_CPU_ENGINE=1 \
+HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore OMP_NUM_THREADS=1 \
+  SGLANG_USE_CPU_ENGINE=1 SGLANG_EXTERNAL_MODEL_PACKAGE=llama_only \
   PYTHONPATH=$(CURDIR)/build/hosts/run/tests/hosts/sglang/stubs:$(CURDIR)/build/hosts/run $(SGLANG_VENV)/bin/python
 HOST_TEST = $(HOST_PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
 
