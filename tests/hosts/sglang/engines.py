@@ -13,7 +13,7 @@ from tests.hosts.models import CONTEXT
 from tests.hosts.ports import free_port
 
 STUBS = Path(__file__).parent / "stubs"
-START_S = 300
+START_S = 600
 
 
 def environment(**more):

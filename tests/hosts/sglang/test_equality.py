@@ -30,7 +30,7 @@ def run(model, folder, backend, page_size, num_slots, plan, **more):
             env=environment(**STRICT, **more),
             stdout=file,
             stderr=subprocess.STDOUT,
-            timeout=600,
+            timeout=1200,
         )
     assert done.returncode == 0, log.read_text()[-4000:]
     return json.loads(out.read_text())

@@ -36,7 +36,7 @@ def test_followers_know_what_the_engine_reports(model, adapter, tmp_path, backen
             env=environment(),
             stdout=file,
             stderr=subprocess.STDOUT,
-            timeout=600,
+            timeout=1200,
         )
     assert done.returncode == 0, log.read_text()[-4000:]
     id_of_adapter = LoRARef.deterministic_id(ADAPTER, str(adapter))

@@ -23,7 +23,7 @@ def test_our_router_knows_what_the_engine_reports(tmp_path):
             env=os.environ | {"OMP_NUM_THREADS": "1", "HF_HUB_OFFLINE": "1"},
             stdout=file,
             stderr=subprocess.STDOUT,
-            timeout=900,
+            timeout=1200,
         )
     assert done.returncode == 0, log.read_text()[-4000:]
     names = VllmNames(paths={ADAPTER: str(adapter)})
