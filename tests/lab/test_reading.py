@@ -172,7 +172,7 @@ def test_chats_as_a_batch_file_has_them(write):
     tool = {"type": "function", "function": {"name": "look"}}
     path = write({"custom_id": "1", "body": CHAT | {"tools": [tool]}})
     assert text_of(read_log(path, BYTES)[0].token_ids).startswith(
-        '<|im_start|>system\n{"description": null, "name": "look"'
+        '<|im_start|>system\n{"type": "function", "function": {"name": "look", "description": null'
     )
     as_vllm = Reading(tokenizer="bytes", engine="vllm")
     assert text_of(read_log(path, as_vllm)[0].token_ids).startswith(

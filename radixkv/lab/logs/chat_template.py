@@ -23,17 +23,20 @@ _MEDIA = ("image", "audio", "video", "vision")
 class Preparation:
     """How an engine prepares a request for the template.
 
-    wraps_tools: a tool is {"type": "function", "function": {...}}, else the function alone.
+    is_dumped: tools, and calls of them, also have the fields that the request left out, and nothing
+    that the engine does not know. ends_as_user: an answer at the end of a chat is a user's message.
     separator: between text parts, where the template takes text alone.
     """
 
-    wraps_tools: bool
+    is_dumped: bool
+    ends_as_user: bool
     separator: str
 
 
+# As SGLang 0.5.23 and vLLM 0.32 do.
 PREPARATIONS = {
-    "sglang": Preparation(wraps_tools=False, separator=" "),
-    "vllm": Preparation(wraps_tools=True, separator="\n"),
+    "sglang": Preparation(is_dumped=True, ends_as_user=True, separator=" "),
+    "vllm": Preparation(is_dumped=False, ends_as_user=False, separator="\n"),
 }
 
 
@@ -67,6 +70,8 @@ class ChatTemplate:
     def _render(self, chat: Chat, messages: list[Message], *, asks: bool) -> str:
         source = self.tool_template if chat.tools and self.tool_template else self.source
         prepared = [self._message(at, each, source) for at, each in enumerate(messages)]
+        if asks and self.preparation.ends_as_user:
+            _end_as_user(prepared)
         plain, dates = _with_dates(source, chat.ts)
         options = {**self.special_tokens, **chat.options, **dates, "add_generation_prompt": asks}
         try:
@@ -74,14 +79,13 @@ class ChatTemplate:
         except BackendUnavailableError:
             raise
         except Exception as error:  # a template may raise anything
-            wrapped = [each if "function" in each else {"function": each}
-                       for each in self._tools(chat.tools) or []]  # fmt: skip
-            return self._second_try(plain, prepared, wrapped, options, error)
+            bare = [each["function"] for each in self._tools(chat.tools) or []]
+            return self._second_try(plain, prepared, bare, options, error)
 
     def _second_try(
         self, plain: str, prepared: Any, tools: Any, options: dict[str, Any], first: Exception
     ) -> str:
-        """As SGLang does: some templates, such as Mistral's, expect tools with their wrapper."""
+        """As SGLang does: some templates expect tools without their wrapper."""
         try:
             return _rendered(plain, prepared, tools or None, options)
         except Exception:  # the same
@@ -92,9 +96,9 @@ class ChatTemplate:
         if not tools:
             return None
         functions = [each.get("function", each) for each in tools]
-        if self.preparation.wraps_tools:
-            return [{"type": "function", "function": each} for each in functions]
-        return [_as_sglang_has_it(each) for each in functions]
+        if self.preparation.is_dumped:
+            return [_dumped_tool(each) for each in functions]
+        return [{"type": "function", "function": each} for each in functions]
 
     def _message(self, at: int, message: Message, source: str) -> Message:
         where = f"messages[{at}]"
@@ -104,7 +108,9 @@ class ChatTemplate:
         prepared = {name: value for name, value in message.items() if value is not None}
         prepared["content"] = parts
         if calls := message.get("tool_calls"):
-            prepared["tool_calls"] = _calls(f"{where}.tool_calls", calls)
+            calls = _calls(f"{where}.tool_calls", calls)
+            is_dumped = self.preparation.is_dumped
+            prepared["tool_calls"] = [_dumped_call(each) for each in calls] if is_dumped else calls
         return prepared
 
 
@@ -113,10 +119,27 @@ def takes_parts(source: str) -> bool:
     return any(word in source for word in _MEDIA) or bool(_LOOPS_OVER_PARTS.search(source))
 
 
-def _as_sglang_has_it(function: dict[str, Any]) -> dict[str, Any]:
-    """The fields of a function in the order in which its server dumps them."""
-    known = {"description": None, "name": None, "parameters": None, "strict": False}
-    return {name: function.get(name, default) for name, default in known.items()}
+def _dumped_tool(function: dict[str, Any]) -> dict[str, Any]:
+    """The fields of a function in the order in which they were sent."""
+    known = ("description", "name", "parameters")
+    optional = ("strict", "defer_loading")
+    sent = {name: value for name, value in function.items()
+            if name in known or (name in optional and value is not None)}  # fmt: skip
+    whole = sent | {name: None for name in known if name not in sent}
+    return {"type": "function", "function": whole, "defer_loading": None}
+
+
+def _dumped_call(call: dict[str, Any]) -> dict[str, Any]:
+    function = {name: call["function"].get(name) for name in ("name", "arguments")}
+    return {"id": call.get("id"), "index": call.get("index"), "type": "function",
+            "function": function}  # fmt: skip
+
+
+def _end_as_user(messages: list[Message]) -> None:
+    """An answer that is to be continued, SGLang says as the user's."""
+    last = messages[-1]
+    if last["role"] == "assistant" and isinstance(last["content"], str):
+        messages[-1] = {"role": "user", "content": last["content"]}
 
 
 def _calls(where: str, calls: Any) -> list[Any]:

@@ -7,7 +7,7 @@ import pytest
 from radixkv import PrefixCache
 from radixkv.integrations.events import CacheEvents, EventPublisher
 from tests.support.dynamo_indexer import running_indexer
-from tests.support.waiting import wait_until
+from tests.support.waiting import nudge_until
 
 QUERIES, SETTLE_S = 1000, 60
 
@@ -35,11 +35,19 @@ def test_its_answers_are_exact_under_eviction_a_flush_and_for_a_late_joiner(inde
     def wanted(ids):
         return cache.probe(ids) // block_size * block_size
 
+    def one_more():
+        ids = [rng.randrange(50_000) for _ in range(block_size)]
+        cache.finish(cache.admit(ids), up_to=len(ids))
+        return ids
+
     def settle():
         """What was published last is known; nothing happens meanwhile."""
-        recent = asked[-5:]
-        exact = [*map(wanted, recent)]
-        wait_until(lambda: [*map(indexer.tokens, recent)] == exact, timeout_s=SETTLE_S)
+        nudge_until(
+            one_more,
+            lambda ids: indexer.tokens(ids) == wanted(ids),
+            again_s=2,
+            timeout_s=SETTLE_S,
+        )
 
     publisher = EventPublisher("tcp://127.0.0.1:*", "tcp://127.0.0.1:*")
     with CacheEvents(cache, publisher, block_size=block_size):

@@ -13,19 +13,9 @@ from starlette.routing import Route
 
 from radixkv import PrefixCache
 from radixkv.router import Router
+from tests.support import tiny_model
 
 EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "gateway.py"
-
-
-class Tokenizer:
-    """A token a character."""
-
-    def encode(self, text):
-        return [*map(ord, text)]
-
-    def apply_chat_template(self, messages, *, tools, add_generation_prompt, return_dict):
-        assert (add_generation_prompt, return_dict) == (True, False)
-        return self.encode("".join(message["content"] for message in messages) + ">")
 
 
 class Worker:
@@ -46,22 +36,28 @@ class Worker:
         return StreamingResponse(chunks(), media_type="text/event-stream")
 
 
-@pytest.fixture
-def gateway():
-    """`gateway(...)` with two workers; the second holds "hello" already."""
+def load_gateway():
+    """The example as a module."""
     spec = importlib.util.spec_from_file_location("gateway", EXAMPLE)
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture
+def gateway(tmp_path):
+    """`gateway(...)` with two workers; the second holds "hello" already."""
     workers = {f"http://{name}": Worker(name) for name in ("one", "two")}
     mounts = {url: httpx.ASGITransport(app=worker.app) for url, worker in workers.items()}
+    tiny_model.save_tiny_model(tmp_path)
     with Router() as router:
         for url in [*workers, "http://gone"]:
             router.add_worker(url)
         cache = PrefixCache(64)
-        ids = [*map(ord, "hello there")]
+        ids = tiny_model.ids("<user>hello there")
         cache.finish(cache.admit(ids), up_to=len(ids))
         router.apply("http://two", cache.events.read(0, 0, 1 << 20))
-        made = module.Gateway(router, Tokenizer(), httpx.AsyncClient(mounts=mounts))
+        made = load_gateway().Gateway(router, tmp_path, httpx.AsyncClient(mounts=mounts))
         yield made, router, workers
 
 

@@ -1,6 +1,7 @@
 """Asks one engine what a test wants to know: python ask.py FOLDER BACKEND PAGE_SIZE SLOTS OUT PLAN
 
-OUT gets a row a request: length of its prompt, cached tokens, the answer.
+PLAN: the names of functions here, joined by "+"; everything is forgotten between two of them.
+OUT gets for each a row a request: length of its prompt, cached tokens, the answer.
 """
 
 import json
@@ -8,14 +9,21 @@ import random
 import sys
 from pathlib import Path
 
-from tests.hosts.sglang.engines import VOCABULARY, arguments
+from tests.hosts.models import VOCABULARY
+from tests.hosts.sglang.engines import arguments
 
 
 class Asker:
-    """An engine and what it answered."""
+    """An engine and what it answered since the last flush."""
 
     def __init__(self, engine):
         self.engine, self.rows = engine, []
+
+    def flush(self):
+        """Forget everything; the rows until now."""
+        assert self.engine.flush_cache().success
+        rows, self.rows = self.rows, []
+        return rows
 
     def ask(self, prompts, n=8, salts=None):
         """Several prompts at once; their answers."""
@@ -63,12 +71,13 @@ def main(folder, backend, page_size, num_slots, out, plan):
 
     backend = None if backend == "sglang" else backend
     asked = arguments(folder, backend, page_size=int(page_size), num_slots=int(num_slots))
-    asker = Asker(Engine(**asked))
-    {"chats": chats, "tenants": tenants}[plan](asker)
+    asker, plans, rows = Asker(Engine(**asked)), {"chats": chats, "tenants": tenants}, {}
+    for name in plan.split("+"):
+        plans[name](asker)
+        rows[name] = asker.flush()
     assert asker.engine.get_server_info()["radix_cache_backend"] == backend
-    asker.engine.flush_cache()
     asker.engine.shutdown()
-    Path(out).write_text(json.dumps(asker.rows))
+    Path(out).write_text(json.dumps(rows))
 
 
 if __name__ == "__main__":

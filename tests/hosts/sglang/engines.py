@@ -1,8 +1,7 @@
-"""SGLang's engine on the CPU, with a tiny model whose tokens depend on the whole prompt."""
+"""SGLang's engine on the CPU."""
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -10,9 +9,11 @@ from pathlib import Path
 
 import requests
 
+from tests.hosts.models import CONTEXT
+from tests.hosts.ports import free_port
+
 STUBS = Path(__file__).parent / "stubs"
-VOCABULARY, CONTEXT = 1000, 2048
-START_S = 300
+START_S = 600
 
 
 def environment(**more):
@@ -20,22 +21,12 @@ def environment(**more):
     return os.environ | {
         "PYTHONPATH": f"{STUBS}{os.pathsep}{Path(__file__).parents[3]}",
         "SGLANG_USE_CPU_ENGINE": "1",
+        "SGLANG_EXTERNAL_MODEL_PACKAGE": "llama_only",  # importing them all takes most of a start
         "HF_HUB_OFFLINE": "1",
         "OMP_NUM_THREADS": "1",
         "PYTHONWARNINGS": "ignore",
         **more,
     }
-
-
-def tiny_model(folder):
-    """Two layers, random weights, no tokenizer."""
-    from tests.support.llamas import llama
-
-    model = llama(
-        vocab_size=VOCABULARY, hidden_size=64, max_position_embeddings=CONTEXT, head_dim=16
-    )
-    model.save_pretrained(folder)
-    return folder
 
 
 def arguments(model, backend, *, page_size=1, num_slots=1200, **more):
@@ -55,6 +46,7 @@ def arguments(model, backend, *, page_size=1, num_slots=1200, **more):
         "context_length": CONTEXT,
         "log_level": "warning",
         "skip_server_warmup": True,
+        "sleep_on_idle": True,
         "radix_cache_backend": backend,
         "chunked_prefill_size": 128,
         "enable_cache_report": True,
@@ -64,12 +56,15 @@ def arguments(model, backend, *, page_size=1, num_slots=1200, **more):
 
 
 class Server:
-    """SGLang's HTTP server, in a group of processes of its own. more: of its environment."""
+    """SGLang's HTTP server with our cache, in a group of processes of its own.
 
-    def __init__(self, model, log, backend="radixkv", **more):
+    asked: see `arguments`. more: of its environment.
+    """
+
+    def __init__(self, model, log, asked=None, **more):
         self.address, self._log = f"http://127.0.0.1:{free_port()}", log.open("w+")
         port = self.address.rpartition(":")[2]
-        flags = _flags(arguments(model, backend))
+        flags = _flags(arguments(model, "radixkv", **asked or {}))
         self._process = subprocess.Popen(
             [sys.executable, "-m", "sglang.launch_server", "--port", port, *flags],
             env=environment(SGLANG_ENABLE_STRICT_MEM_CHECK_DURING_BUSY="1", **more),
@@ -106,12 +101,6 @@ class Server:
         if self.is_alive:
             os.killpg(self._process.pid, number)
         self._process.wait(60)
-
-
-def free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _flags(of):

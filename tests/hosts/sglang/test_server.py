@@ -7,7 +7,8 @@ import random
 import aiohttp
 import pytest
 
-from tests.hosts.sglang.engines import VOCABULARY, Server, tiny_model
+from tests.hosts.models import VOCABULARY, tiny_model
+from tests.hosts.sglang.engines import Server
 from tests.support.llamas import greedy
 
 
