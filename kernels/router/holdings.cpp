@@ -24,7 +24,8 @@ const UnionNode& Holdings::checked_root(NodeId root) const {
     return nodes_[root];
 }
 
-uint32_t Holdings::add_holder() {
+uint32_t Holdings::add_holder(uint32_t page_size) {
+    assert(page_size > 0);
     auto unused = std::find_if(holders_.begin(), holders_.end(),
                                [](const Holder& holder) { return holder.top == NONE; });
     auto number = static_cast<uint32_t>(unused - holders_.begin());
@@ -32,7 +33,7 @@ uint32_t Holdings::add_holder() {
     if (unused == holders_.end()) holders_.emplace_back();
     RunId top = runs_.add();
     runs_[top].holder = number;
-    holders_[number] = {top, 0};
+    holders_[number] = {top, page_size, 0};
     return number;
 }
 
@@ -114,49 +115,62 @@ bool Holdings::continues_beyond(RunId id, uint32_t keep) {
 
 // ---- storing ----
 
-NodeId Holdings::climb(const HeldRun& run, uint32_t depth) const {
-    NodeId id = run.node;
-    assert(run.start < depth && depth <= run.end());
+// The node, at or above `id`, that holds the last of the path's first `depth` tokens.
+NodeId Holdings::ancestor(NodeId id, uint32_t depth) const {
     while (nodes_[id].start >= depth) id = nodes_[id].parent;
+    assert(depth <= nodes_[id].end());
     return id;
 }
 
-bool Holdings::holds(NodeId id, uint32_t holder, uint32_t depth) const {
-    if (full_.has(id, holder)) return true;
+// Where what the holder has of the node ends; its start: the holder has nothing of it.
+uint32_t Holdings::held_end(NodeId id, uint32_t holder) const {
+    if (full_.has(id, holder)) return nodes_[id].end();
     RunId end = nodes_[id].partial;
     while (end != NONE && runs_[end].holder != holder) end = runs_[end].next_end;
-    return end != NONE && runs_[end].end() >= depth;
+    return end == NONE ? nodes_[id].start : runs_[end].end();
 }
 
-// Whether the holder has `code` behind the `depth` tokens already, which end in the node.
-bool Holdings::holds_next(NodeId id, uint32_t depth, uint32_t holder, int32_t code) const {
-    const UnionNode& node = nodes_[id];
-    if (depth == node.end()) {
-        NodeId child = find_child(id, Int32Key{&code, 1}, 0);
-        return child != NONE && holds(child, holder, depth + 1);
+// How many of `codes`, behind the `depth` tokens that end in the node, the holder has already.
+uint32_t Holdings::held_length(NodeId id, uint32_t depth, uint32_t holder,
+                               const Int32Key& codes) const {
+    uint32_t at = 0;
+    while (at < codes.size) {
+        if (depth + at == nodes_[id].end()) {
+            NodeId child = find_child(id, codes, at);
+            if (child == NONE) break;
+            id = child;
+        }
+        const UnionNode& node = nodes_[id];
+        uint32_t from = depth + at, end = std::max(held_end(id, holder), from);
+        at += codes.common(at, node.tokens + (from - node.start),
+                           std::min(end - from, codes.size - at));
+        if (depth + at < node.end()) break;
     }
-    return node.tokens[depth - node.start] == code && holds(id, holder, depth + 1);
+    return at;
 }
 
 bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
                      uint32_t parent_offset, Int32Key codes, NodeId root) {
-    checked(holder);
+    uint32_t page = checked(holder).page_size;
     checked_root(root);
     RunId parent = find_run(holder, parent_number);
-    if (parent == NONE || number == 0 || !codes.size) return false;
+    if (parent == NONE || number == 0 || !codes.size || codes.size % page) return false;
     if (find_run(holder, number) != NONE) return false;
     if (parent_number == 0) parent_offset = 0;
     const HeldRun& above = runs_[parent];
+    if (parent_offset % page) return false;
     if (parent_number != 0 && (parent_offset == 0 || parent_offset > above.length)) return false;
     uint32_t depth = above.start + parent_offset;
     if (codes.size > INT32_MAX - depth) return false;
     HeldRun how;
     codes = hide_content(above, parent_offset, codes, how);
-    NodeId top = parent_number ? climb(above, depth) : root;
-    if (holds_next(top, depth, holder, codes.ids[0])) return false;
+    NodeId top = parent_number ? ancestor(above.node, depth) : root;
+    uint32_t shared = held_length(top, depth, holder, {codes.ids, page, true});
+    if (shared == page) return false;
 
     runs_.reserve(1);
     numbers_.reserve(1);
+    if (shared) branches_.reserve();
     NodeId node = hang(descend(top, depth, codes), depth, codes, holder);
     RunId id = add_run(parent, number, parent_offset, codes.size);
     runs_[id].private_from = how.private_from;
@@ -167,6 +181,7 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
         link_end(at, parent, false);
     }
     add_last(node, id);
+    if (shared) branches_.add(holder, ancestor(node, depth + shared));
     hold_path(id);
     assert(nodes_[runs_[id].node].start < runs_[id].end());
     assert(runs_[id].end() <= nodes_[runs_[id].node].end());
@@ -254,9 +269,16 @@ void Holdings::cut(RunId id, uint32_t keep) {
     unlink_end(id);
     holders_[holder].tokens -= run.length - keep;
     run.length = keep;
-    while (!nodes_[node].is_root && nodes_[node].start >= goal) node = give_up(node, holder);
+    bool goes_on = false;  // with a run that shares the beginning of a page
+    while (nodes_[node].end() > goal && !(goes_on = branches_.leave(holder, node))) {
+        if (nodes_[node].start < goal || nodes_[node].is_root) break;
+        node = give_up(node, holder);
+    }
     if (!keep) remove_run(id);
-    if (goal < nodes_[node].end()) {
+    if (goes_on) {
+        if (keep) link_end(ancestor(node, goal), id, false);
+        merge(node);
+    } else if (goal < nodes_[node].end()) {
         // What is left ends inside: with this run, or with the one that it continued.
         if (!keep) unlink_end(last);
         add_last(node, last);
@@ -270,7 +292,8 @@ void Holdings::cut(RunId id, uint32_t keep) {
 bool Holdings::trim(uint32_t holder, uint64_t number, uint32_t keep) {
     checked(holder);
     RunId id = number ? find_run(holder, number) : NONE;
-    if (id == NONE || keep > runs_[id].length || continues_beyond(id, keep)) return false;
+    if (id == NONE || keep > runs_[id].length || keep % checked(holder).page_size) return false;
+    if (continues_beyond(id, keep)) return false;
     if (keep < runs_[id].length) cut(id, keep);
     return true;
 }

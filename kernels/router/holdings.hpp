@@ -7,6 +7,7 @@
 #include <string>
 #include <type_traits>
 
+#include "branches.hpp"
 #include "holder_sets.hpp"
 #include "pool.hpp"
 #include "tree/edge_table.hpp"
@@ -68,7 +69,7 @@ class Holdings {
 
     // ---- holders and roots; unknown ones throw std::out_of_range ----
 
-    uint32_t add_holder();
+    uint32_t add_holder(uint32_t page_size);
     void remove_holder(uint32_t holder);
     NodeId add_root();
     void remove_root(NodeId root);
@@ -106,6 +107,7 @@ class Holdings {
   private:
     struct Holder {
         RunId top = NONE;  // NONE: the number is unused
+        uint32_t page_size = 1;
         uint64_t tokens = 0;
     };
     struct Found {
@@ -125,9 +127,9 @@ class Holdings {
     template <class Key>
     NodeId find_child(NodeId parent, const Key& key, uint32_t at) const;
     uint32_t edge_hash(NodeId parent, int32_t token) const;
-    NodeId climb(const HeldRun& run, uint32_t depth) const;
-    bool holds(NodeId node, uint32_t holder, uint32_t depth) const;
-    bool holds_next(NodeId node, uint32_t depth, uint32_t holder, int32_t code) const;
+    NodeId ancestor(NodeId node, uint32_t depth) const;
+    uint32_t held_end(NodeId node, uint32_t holder) const;
+    uint32_t held_length(NodeId node, uint32_t depth, uint32_t holder, const Int32Key& codes) const;
     Int32Key hide_content(const HeldRun& parent, uint32_t offset, Int32Key codes, HeldRun& run);
     Found descend(NodeId node, uint32_t depth, const Int32Key& codes) const;
     NodeId hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder);
@@ -150,11 +152,13 @@ class Holdings {
     void add_last(NodeId node, RunId id);
     void take_ends(NodeId node, NodeId from);
 
+    void check_branches(std::vector<std::string>& wrong) const;
     void check_node(NodeId id, std::vector<std::string>& wrong) const;
 
     Pool<UnionNode> nodes_;
     Pool<HeldRun> runs_;
     HolderSets full_;
+    Branches branches_;
     EdgeTable edges_;    // children by their first token
     EdgeTable numbers_;  // runs by holder and number
     std::vector<Holder> holders_;

@@ -43,6 +43,8 @@ class WorkerInfo(Protocol):
     @property
     def page_size(self) -> int: ...
     @property
+    def num_slots(self) -> int: ...
+    @property
     def epoch(self) -> int: ...
     @property
     def revision(self) -> int: ...
@@ -56,10 +58,11 @@ class WorkerClient(Protocol):
 
 
 def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
-    """The client's watch; it also sets the page size of the server in the index."""
+    """The client's watch; the index also gets the page size and the slots of the server."""
 
     def begin(position: MirrorPosition | None) -> Stream:
-        index.set_page_size(worker, client.server_info().page_size)
+        info = client.server_info()
+        index.set_pool(worker, info.page_size, info.num_slots)
         return client.watch(after=position)
 
     return begin

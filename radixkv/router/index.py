@@ -64,7 +64,6 @@ class PrefixIndex:
         self._spaces = Spaces(self._holdings)
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
-        self._page_size_of: dict[str, int] = {}
         # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
         self._lock = threading.RLock()
         self.version = 0
@@ -77,35 +76,37 @@ class PrefixIndex:
 
     # ---- workers ----
 
-    def add_worker(self, worker: str, *, page_size: int = 1) -> None:
-        """A worker of which nothing is known; `page_size` is that of its cache.
+    def add_worker(self, worker: str, *, page_size: int = 1, num_slots: int | None = None) -> None:
+        """A worker of which nothing is known.
 
+        page_size, num_slots: of its cache. The index takes at most `num_slots` tokens of it, and as
+        many of a snapshot under way, whatever it reports; None: no limit.
         Raises InvalidArgumentError for a worker that was added before.
         """
-        at_least(1, page_size=page_size)
+        _check_pool(page_size, num_slots)
         with self._lock:
             if worker in self._mirrors:
                 raise InvalidArgumentError(
                     f"worker must be a new name; got {worker!r}, which was added before",
                     worker=worker,
                 )
-            self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
-            self._page_size_of[worker] = page_size
+            self._mirrors[worker] = Mirror(
+                self._holdings, self._spaces, self._clock, page_size, num_slots
+            )
             self._arrange()
 
-    def set_page_size(self, worker: str, page_size: int) -> None:
-        """The page size of a worker's cache, where it becomes known later."""
-        at_least(1, page_size=page_size)
+    def set_pool(self, worker: str, page_size: int, num_slots: int | None) -> None:
+        """`add_worker`'s `page_size` and `num_slots`, where they become known later."""
+        _check_pool(page_size, num_slots)
         with self._lock:
-            self._mirror(worker)
-            self._page_size_of[worker] = page_size
+            self._mirror(worker).set_pool(page_size, num_slots)
             self._arrange()
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
             self._mirror(worker).forget()
-            del self._mirrors[worker], self._page_size_of[worker]
+            del self._mirrors[worker]
             self._arrange()
 
     @property
@@ -126,7 +127,7 @@ class PrefixIndex:
         """After workers or their holders changed: what `lengths` goes by."""
         self._workers = tuple(self._mirrors)
         self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
-        sizes = np.array(list(self._page_size_of.values()), np.int32)
+        sizes = np.array([m.page_size for m in self._mirrors.values()], np.int32)
         self._page_sizes = sizes if (sizes > 1).any() else None
         self.version += 1
 
@@ -251,3 +252,9 @@ class PrefixIndex:
         """One line for each broken invariant; walks everything. Empty when all is well."""
         with self._lock:
             return self._holdings.check_integrity()
+
+
+def _check_pool(page_size: int, num_slots: int | None) -> None:
+    at_least(1, page_size=page_size)
+    if num_slots is not None:
+        at_least(1, num_slots=num_slots)
