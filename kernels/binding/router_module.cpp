@@ -165,6 +165,7 @@ NB_MODULE(_router, module) {
         .def("num_tokens", &HoldingsBinding::num_tokens, "holder"_a)
         .def_prop_ro("num_nodes", &HoldingsBinding::num_nodes)
         .def_prop_ro("total_size", &HoldingsBinding::total_size)
+        .def_prop_ro("num_bytes", &HoldingsBinding::num_bytes)
         .def("check_integrity", &HoldingsBinding::check);
     module.def("cheapest", &pick_on, "asked"_a, "weight"_a, "slack"_a, "balance"_a);
 }

@@ -15,6 +15,8 @@ namespace radixkv {
 // runs beyond the first; what gives up one of them stops there.
 class Branches {
   public:
+    using Counts = std::unordered_map<uint64_t, uint32_t>;
+
     // Makes sure that the next call of `add` cannot fail.
     void reserve() {
         counts_.reserve(counts_.size() + 1);
@@ -44,7 +46,11 @@ class Branches {
         return true;
     }
 
-    using Counts = std::unordered_map<uint64_t, uint32_t>;
+    size_t num_bytes() const {  // as nodes of a list, and a pointer for each bucket
+        constexpr size_t NODE = sizeof(Counts::value_type) + 2 * sizeof(void*);
+        return counts_.size() * NODE + counts_.bucket_count() * sizeof(void*);
+    }
+
     static uint64_t key(uint32_t holder, NodeId node) { return uint64_t{holder} << 32 | node; }
     const Counts& counts() const { return counts_; }
 

@@ -8,6 +8,14 @@ Holdings::~Holdings() {
     for (NodeId id = 1; id < nodes_.bound(); ++id) std::free(nodes_[id].tokens);
 }
 
+uint64_t Holdings::num_bytes() const {
+    uint64_t bytes = nodes_.num_bytes() + runs_.num_bytes() + full_.num_bytes();
+    bytes += edges_.num_bytes() + numbers_.num_bytes() + branches_.num_bytes();
+    bytes += holders_.capacity() * sizeof(Holder);
+    for (NodeId id = 1; id < nodes_.bound(); ++id) bytes += uint64_t{4} * nodes_[id].capacity;
+    return bytes;
+}
+
 // ---- holders and roots ----
 
 const Holdings::Holder& Holdings::checked(uint32_t holder) const {
@@ -30,6 +38,7 @@ uint32_t Holdings::add_holder(uint32_t page_size) {
                                [](const Holder& holder) { return holder.top == NONE; });
     auto number = static_cast<uint32_t>(unused - holders_.begin());
     full_.reserve(nodes_.bound(), number + 1);
+    runs_.reserve(1);
     if (unused == holders_.end()) holders_.emplace_back();
     RunId top = runs_.add();
     runs_[top].holder = number;
@@ -42,6 +51,7 @@ void Holdings::remove_holder(uint32_t holder) {
     runs_.remove(holders_[holder].top);
     holders_[holder] = {};
     while (!holders_.empty() && holders_.back().top == NONE) holders_.pop_back();
+    full_.shrink(holders_.size());
 }
 
 NodeId Holdings::add_root() {
@@ -170,6 +180,7 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
 
     runs_.reserve(1);
     numbers_.reserve(1);
+    reserve_nodes();
     if (shared) branches_.reserve();
     NodeId node = hang(descend(top, depth, codes), depth, codes, holder);
     RunId id = add_run(parent, number, parent_offset, codes.size);
@@ -211,18 +222,19 @@ NodeId Holdings::hang(Found found, uint32_t depth, const Int32Key& codes, uint32
     if (!rest) return found.node;
     NodeId parent = found.node;
     uint32_t inside = depth + found.count - nodes_[parent].start;
-    if (inside < nodes_[parent].length) {
-        parent = split(parent, inside);
-    } else if (!nodes_[parent].children && full_.is_only(parent, holder)) {
+    bool is_inside = inside < nodes_[parent].length;
+    if (!is_inside && !nodes_[parent].children && full_.is_only(parent, holder)) {
         // What it alone holds grows: a node of its own would be joined with that one again.
         append(parent, codes.ids + found.count, rest);
         return parent;
     }
-    return add_leaf(parent, codes.ids + found.count, rest);
+    TokenBlock tokens = copy_tokens(codes.ids + found.count, rest);
+    if (is_inside) parent = split(parent, inside);
+    return add_leaf(parent, std::move(tokens), rest);
 }
 
 // The run's holder holds what it passes, which may be alike with what is above now.
-void Holdings::hold_path(RunId run) {
+void Holdings::hold_path(RunId run) noexcept {
     NodeId last = runs_[run].node;
     uint32_t holder = runs_[run].holder, start = runs_[run].start;
     for (NodeId id = nodes_[last].parent; nodes_[id].end() > start; id = nodes_[id].parent) {
@@ -238,7 +250,7 @@ void Holdings::hold_path(RunId run) {
 // ---- trimming ----
 
 // After a holder gave up some of the node: drops what no holder has, joins what became alike.
-void Holdings::settle(NodeId id) {
+void Holdings::settle(NodeId id) noexcept {
     if (full_.is_empty(id)) {
         shorten(id);
         merge(nodes_[id].parent);
@@ -248,7 +260,7 @@ void Holdings::settle(NodeId id) {
 }
 
 // `holder` holds nothing of the node any more; the node above it.
-NodeId Holdings::give_up(NodeId id, uint32_t holder) {
+NodeId Holdings::give_up(NodeId id, uint32_t holder) noexcept {
     NodeId parent = nodes_[id].parent;
     full_.remove(id, holder);
     if (full_.is_empty(id) && nodes_[id].partial == NONE) {
@@ -259,7 +271,7 @@ NodeId Holdings::give_up(NodeId id, uint32_t holder) {
     return parent;
 }
 
-void Holdings::cut(RunId id, uint32_t keep) {
+void Holdings::cut(RunId id, uint32_t keep) noexcept {
     HeldRun& run = runs_[id];
     assert(run.number != 0 && keep < run.length);
     assert(run.length - keep <= holders_[run.holder].tokens);

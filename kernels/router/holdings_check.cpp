@@ -71,7 +71,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
     if (!node.length) return;
     if (find_child(node.parent, Int32Key{node.tokens, 1}, 0) != id) fault("is not found");
     if (full_.is_empty(id)) fault("has a last token without a holder");
-    if (node.children == 1 && full_.is_equal(id, node.child_xor)) {
+    if (is_joined_ && node.children == 1 && full_.is_equal(id, node.child_xor)) {
         fault("and its only child are held alike, and apart");
     }
     auto holds_above = [&](uint32_t holder) {

@@ -122,6 +122,11 @@ class Holdings(Protocol):
         """Tokens that any holder holds, each counted once."""
         ...
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory that all of it takes, tokens included. Cost: O(nodes)."""
+        ...
+
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well."""
         ...

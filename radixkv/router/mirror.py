@@ -12,6 +12,8 @@ from radixkv.tree import Stored, Trimmed
 MirrorState: TypeAlias = Literal["waiting", "current", "behind", "rebuilding"]
 MirrorPosition: TypeAlias = tuple[int, int]
 
+# Revisions that a watch may be behind before what it reported counts less.
+_LAG_ALLOWED = 100
 # Epochs that a worker has left, whose late updates are known as such.
 _EPOCHS_KEPT = 16
 
@@ -56,6 +58,11 @@ class Mirror:
     def lag(self) -> int:
         """Revisions that the worker is known to have made beyond those seen."""
         return max(self._known_revision - self.revision, 0)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether a snapshot is missing, or the watch is known to be far behind."""
+        return self.state != "current" or self.lag > _LAG_ALLOWED
 
     def note(self, epoch: int, revision: int) -> None:
         """The worker answered a call outside its watch with this epoch and revision."""

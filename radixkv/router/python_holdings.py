@@ -1,5 +1,6 @@
 """`Holdings` in Python: the readable core, which also runs where there is no compiler."""
 
+import sys
 from collections import Counter
 from itertools import count
 
@@ -298,6 +299,12 @@ class PythonHoldings:
     @property
     def total_size(self) -> int:
         return self._total_size
+
+    @property
+    def num_bytes(self) -> int:
+        nodes = [node for root in self._roots.values() for node in below(root)]
+        runs = [run for own in self._runs.values() for run in own.values()]
+        return sum(map(sys.getsizeof, [*nodes, *runs])) + sum(node.num_bytes for node in nodes)
 
     # ---- checking ----
 

@@ -1,5 +1,6 @@
 """Parts of the Python core: nodes that holders share, and the runs of each holder."""
 
+import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -29,6 +30,12 @@ class HeldNode:
     @property
     def end(self) -> int:
         return self.start + len(self.codes)
+
+    @property
+    def num_bytes(self) -> int:
+        """Of its parts."""
+        parts = (self.codes, self.full, self.partial, self.ends, self.children)
+        return sum(map(sys.getsizeof, parts))
 
     def add_last(self, run: "HeldRun") -> None:
         """`run` is the last of its holder here: what that holds ends where the run ends."""
