@@ -26,8 +26,8 @@ class WorkerView(NamedTuple):
     """A worker as the index sees it; see `Mirror`.
 
     epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
-    made since. is_stale: whether that is many, or a snapshot is missing. silent_s: seconds since its
-    last update.
+    made since. is_stale: whether that is many, or a snapshot is missing. silent_s: seconds since
+    its last update.
     """
 
     worker: str
