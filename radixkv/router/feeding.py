@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from radixkv.cache.events import Update
-from radixkv.errors import RadixKVError, ServiceUnavailableError
+from radixkv.errors import RadixKVError, ServiceUnavailableError, UnsupportedError
 from radixkv.router.index import PrefixIndex
 from radixkv.router.mirror import MirrorPosition
 
@@ -61,7 +61,14 @@ def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
     """The client's watch; the index also gets the page size and the slots of the server."""
 
     def begin(position: MirrorPosition | None) -> Stream:
-        info = client.server_info()
+        try:
+            info = client.server_info()
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"worker {worker!r} must be the server of a cache; got one that has no cache to "
+                "watch, such as another router",
+                worker=worker,
+            ) from error
         index.set_pool(worker, info.page_size, info.num_slots)
         return client.watch(after=position)
 
