@@ -10,7 +10,7 @@ import sys
 
 BENCHMARKS = (
     *("equality", "soak", "tree", "lookup_breakdown", "growth", "service", "agreement"),
-    *("lab", "admission", "adaptive", "curve", "router", "routing"),
+    *("lab", "admission", "adaptive", "curve", "router", "router_width", "routing"),
 )
 
 

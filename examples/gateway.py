@@ -22,7 +22,7 @@ from transformers import AutoTokenizer
 
 from radixkv import Namespace
 from radixkv.lab.logs.formats.chat import chat_of
-from radixkv.lab.logs.template_files import find_template
+from radixkv.prompts.template_files import find_template
 from radixkv.router import Pick, Router
 from radixkv.service import Client
 

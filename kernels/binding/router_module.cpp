@@ -55,6 +55,11 @@ struct HoldingsBinding : Holdings {
     HoldingsBinding() : Holdings(random_seed()) {}
 };
 
+uint32_t add_holder(HoldingsBinding& self, uint32_t page_size) {
+    if (!page_size) throw nb::value_error("page_size must be at least 1; got 0");
+    return self.add_holder(page_size);
+}
+
 bool store(HoldingsBinding& self, uint32_t holder, uint64_t run, uint64_t parent_run,
            uint32_t parent_offset, nb::handle codes, NodeId root) {
     Codes own(codes);
@@ -147,7 +152,7 @@ NB_MODULE(_router, module) {
     module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
     nb::class_<HoldingsBinding>(module, "Holdings")
         .def(nb::init<>())
-        .def("add_holder", &HoldingsBinding::add_holder)
+        .def("add_holder", &add_holder, "page_size"_a = 1)
         .def("remove_holder", &HoldingsBinding::remove_holder, "holder"_a)
         .def("add_root", &HoldingsBinding::add_root)
         .def("remove_root", &HoldingsBinding::remove_root, "root"_a)
@@ -161,6 +166,7 @@ NB_MODULE(_router, module) {
         .def("num_tokens", &HoldingsBinding::num_tokens, "holder"_a)
         .def_prop_ro("num_nodes", &HoldingsBinding::num_nodes)
         .def_prop_ro("total_size", &HoldingsBinding::total_size)
+        .def_prop_ro("num_bytes", &HoldingsBinding::num_bytes)
         .def("check_integrity", &HoldingsBinding::check);
     module.def("cheapest", &pick_on, "asked"_a, "waiting"_a, "share"_a, "balance"_a);
 }

@@ -5,27 +5,38 @@
 #include <bit>
 #include <cassert>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 namespace radixkv {
 
+// A set takes a bit a holder, whether it has one or all: at 1,024 holders 128 bytes, as little next
+// to the tokens of a node (4 bytes each) as what the node itself takes. In return no change of a
+// set takes memory, so none can fail half way.
 class HolderSets {
   public:
     using Word = uint64_t;
 
-    // Room for that many sets and holders; what is there stays.
+    // Room for that many sets and holders; what is there stays. Each grows by itself: one more
+    // holder costs nothing in sets, one more set nothing in holders.
     void reserve(size_t sets, size_t holders) {
-        size_t width = std::max(width_, (holders + 63) / 64);
-        if (width == width_ && sets * width <= words_.size()) return;
-        size_t room = std::max(sets, words_.size() / width_ * 2);
-        std::vector<Word> wider(room * width);
-        for (size_t set = 0; set < words_.size() / width_; ++set) {
-            std::copy_n(&words_[set * width_], width_, &wider[set * width]);
-        }
-        words_.swap(wider);
-        width_ = width;
+        size_t words = words_for(holders);
+        size_t width = words <= width_ ? width_ : std::max(words, width_ + width_ / 4);
+        size_t room = sets <= room_ ? room_ : std::max(sets, room_ + room_ / 2);
+        if (width != width_ || room != room_) resize(room, width);
     }
 
+    // Gives back what so few holders do not need, if that is half or more and memory allows it.
+    // Holders beyond are in no set.
+    void shrink(size_t holders) noexcept {
+        if (words_for(holders) * 2 > width_) return;
+        try {
+            resize(room_, words_for(holders));
+        } catch (const std::bad_alloc&) {
+        }
+    }
+
+    size_t num_bytes() const { return words_.capacity() * sizeof(Word); }
     size_t width() const { return width_; }
     const Word* operator[](size_t set) const { return &words_[set * width_]; }
 
@@ -58,13 +69,27 @@ class HolderSets {
     static Word bit(uint32_t holder) { return Word{1} << (holder % 64); }
 
   private:
+    static size_t words_for(size_t holders) { return std::max<size_t>(1, (holders + 63) / 64); }
+
+    void resize(size_t room, size_t width) {
+        std::vector<Word> resized(room * width);
+        size_t kept = std::min(width, width_);
+        for (size_t set = 0; set < std::min(room, room_); ++set) {
+            std::copy_n(&words_[set * width_], kept, &resized[set * width]);
+        }
+        words_.swap(resized);
+        room_ = room;
+        width_ = width;
+    }
+
     Word* at(size_t set) {
         assert((set + 1) * width_ <= words_.size());
         return &words_[set * width_];
     }
 
     std::vector<Word> words_;
-    size_t width_ = 1;
+    size_t room_ = 0;   // sets
+    size_t width_ = 1;  // words a set
 };
 
 // Calls use(holder) for each bit of a word that begins with holder `first`.

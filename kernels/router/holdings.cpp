@@ -8,6 +8,14 @@ Holdings::~Holdings() {
     for (NodeId id = 1; id < nodes_.bound(); ++id) std::free(nodes_[id].tokens);
 }
 
+uint64_t Holdings::num_bytes() const {
+    uint64_t bytes = nodes_.num_bytes() + runs_.num_bytes() + full_.num_bytes();
+    bytes += edges_.num_bytes() + numbers_.num_bytes() + branches_.num_bytes();
+    bytes += holders_.capacity() * sizeof(Holder);
+    for (NodeId id = 1; id < nodes_.bound(); ++id) bytes += uint64_t{4} * nodes_[id].capacity;
+    return bytes;
+}
+
 // ---- holders and roots ----
 
 const Holdings::Holder& Holdings::checked(uint32_t holder) const {
@@ -24,15 +32,17 @@ const UnionNode& Holdings::checked_root(NodeId root) const {
     return nodes_[root];
 }
 
-uint32_t Holdings::add_holder() {
+uint32_t Holdings::add_holder(uint32_t page_size) {
+    assert(page_size > 0);
     auto unused = std::find_if(holders_.begin(), holders_.end(),
                                [](const Holder& holder) { return holder.top == NONE; });
     auto number = static_cast<uint32_t>(unused - holders_.begin());
     full_.reserve(nodes_.bound(), number + 1);
+    runs_.reserve(1);
     if (unused == holders_.end()) holders_.emplace_back();
     RunId top = runs_.add();
     runs_[top].holder = number;
-    holders_[number] = {top, 0};
+    holders_[number] = {top, page_size, 0};
     return number;
 }
 
@@ -41,6 +51,7 @@ void Holdings::remove_holder(uint32_t holder) {
     runs_.remove(holders_[holder].top);
     holders_[holder] = {};
     while (!holders_.empty() && holders_.back().top == NONE) holders_.pop_back();
+    full_.shrink(holders_.size());
 }
 
 NodeId Holdings::add_root() {
@@ -114,49 +125,63 @@ bool Holdings::continues_beyond(RunId id, uint32_t keep) {
 
 // ---- storing ----
 
-NodeId Holdings::climb(const HeldRun& run, uint32_t depth) const {
-    NodeId id = run.node;
-    assert(run.start < depth && depth <= run.end());
+// The node, at or above `id`, that holds the last of the path's first `depth` tokens.
+NodeId Holdings::ancestor(NodeId id, uint32_t depth) const {
     while (nodes_[id].start >= depth) id = nodes_[id].parent;
+    assert(depth <= nodes_[id].end());
     return id;
 }
 
-bool Holdings::holds(NodeId id, uint32_t holder, uint32_t depth) const {
-    if (full_.has(id, holder)) return true;
+// Where what the holder has of the node ends; its start: the holder has nothing of it.
+uint32_t Holdings::held_end(NodeId id, uint32_t holder) const {
+    if (full_.has(id, holder)) return nodes_[id].end();
     RunId end = nodes_[id].partial;
     while (end != NONE && runs_[end].holder != holder) end = runs_[end].next_end;
-    return end != NONE && runs_[end].end() >= depth;
+    return end == NONE ? nodes_[id].start : runs_[end].end();
 }
 
-// Whether the holder has `code` behind the `depth` tokens already, which end in the node.
-bool Holdings::holds_next(NodeId id, uint32_t depth, uint32_t holder, int32_t code) const {
-    const UnionNode& node = nodes_[id];
-    if (depth == node.end()) {
-        NodeId child = find_child(id, Int32Key{&code, 1}, 0);
-        return child != NONE && holds(child, holder, depth + 1);
+// How many of `codes`, behind the `depth` tokens that end in the node, the holder has already.
+uint32_t Holdings::held_length(NodeId id, uint32_t depth, uint32_t holder,
+                               const Int32Key& codes) const {
+    uint32_t at = 0;
+    while (at < codes.size) {
+        if (depth + at == nodes_[id].end()) {
+            NodeId child = find_child(id, codes, at);
+            if (child == NONE) break;
+            id = child;
+        }
+        const UnionNode& node = nodes_[id];
+        uint32_t from = depth + at, end = std::max(held_end(id, holder), from);
+        at += codes.common(at, node.tokens + (from - node.start),
+                           std::min(end - from, codes.size - at));
+        if (depth + at < node.end()) break;
     }
-    return node.tokens[depth - node.start] == code && holds(id, holder, depth + 1);
+    return at;
 }
 
 bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
                      uint32_t parent_offset, Int32Key codes, NodeId root) {
-    checked(holder);
+    uint32_t page = checked(holder).page_size;
     checked_root(root);
     RunId parent = find_run(holder, parent_number);
-    if (parent == NONE || number == 0 || !codes.size) return false;
+    if (parent == NONE || number == 0 || !codes.size || codes.size % page) return false;
     if (find_run(holder, number) != NONE) return false;
     if (parent_number == 0) parent_offset = 0;
     const HeldRun& above = runs_[parent];
+    if (parent_offset % page) return false;
     if (parent_number != 0 && (parent_offset == 0 || parent_offset > above.length)) return false;
     uint32_t depth = above.start + parent_offset;
     if (codes.size > INT32_MAX - depth) return false;
     HeldRun how;
     codes = hide_content(above, parent_offset, codes, how);
-    NodeId top = parent_number ? climb(above, depth) : root;
-    if (holds_next(top, depth, holder, codes.ids[0])) return false;
+    NodeId top = parent_number ? ancestor(above.node, depth) : root;
+    uint32_t shared = held_length(top, depth, holder, {codes.ids, page, true});
+    if (shared == page) return false;
 
     runs_.reserve(1);
     numbers_.reserve(1);
+    reserve_nodes();
+    if (shared) branches_.reserve();
     NodeId node = hang(descend(top, depth, codes), depth, codes, holder);
     RunId id = add_run(parent, number, parent_offset, codes.size);
     runs_[id].private_from = how.private_from;
@@ -167,6 +192,7 @@ bool Holdings::store(uint32_t holder, uint64_t number, uint64_t parent_number,
         link_end(at, parent, false);
     }
     add_last(node, id);
+    if (shared) branches_.add(holder, ancestor(node, depth + shared));
     hold_path(id);
     assert(nodes_[runs_[id].node].start < runs_[id].end());
     assert(runs_[id].end() <= nodes_[runs_[id].node].end());
@@ -196,18 +222,19 @@ NodeId Holdings::hang(Found found, uint32_t depth, const Int32Key& codes, uint32
     if (!rest) return found.node;
     NodeId parent = found.node;
     uint32_t inside = depth + found.count - nodes_[parent].start;
-    if (inside < nodes_[parent].length) {
-        parent = split(parent, inside);
-    } else if (!nodes_[parent].children && full_.is_only(parent, holder)) {
+    bool is_inside = inside < nodes_[parent].length;
+    if (!is_inside && !nodes_[parent].children && full_.is_only(parent, holder)) {
         // What it alone holds grows: a node of its own would be joined with that one again.
         append(parent, codes.ids + found.count, rest);
         return parent;
     }
-    return add_leaf(parent, codes.ids + found.count, rest);
+    TokenBlock tokens = copy_tokens(codes.ids + found.count, rest);
+    if (is_inside) parent = split(parent, inside);
+    return add_leaf(parent, std::move(tokens), rest);
 }
 
 // The run's holder holds what it passes, which may be alike with what is above now.
-void Holdings::hold_path(RunId run) {
+void Holdings::hold_path(RunId run) noexcept {
     NodeId last = runs_[run].node;
     uint32_t holder = runs_[run].holder, start = runs_[run].start;
     for (NodeId id = nodes_[last].parent; nodes_[id].end() > start; id = nodes_[id].parent) {
@@ -223,7 +250,7 @@ void Holdings::hold_path(RunId run) {
 // ---- trimming ----
 
 // After a holder gave up some of the node: drops what no holder has, joins what became alike.
-void Holdings::settle(NodeId id) {
+void Holdings::settle(NodeId id) noexcept {
     if (full_.is_empty(id)) {
         shorten(id);
         merge(nodes_[id].parent);
@@ -233,7 +260,7 @@ void Holdings::settle(NodeId id) {
 }
 
 // `holder` holds nothing of the node any more; the node above it.
-NodeId Holdings::give_up(NodeId id, uint32_t holder) {
+NodeId Holdings::give_up(NodeId id, uint32_t holder) noexcept {
     NodeId parent = nodes_[id].parent;
     full_.remove(id, holder);
     if (full_.is_empty(id) && nodes_[id].partial == NONE) {
@@ -244,7 +271,7 @@ NodeId Holdings::give_up(NodeId id, uint32_t holder) {
     return parent;
 }
 
-void Holdings::cut(RunId id, uint32_t keep) {
+void Holdings::cut(RunId id, uint32_t keep) noexcept {
     HeldRun& run = runs_[id];
     assert(run.number != 0 && keep < run.length);
     assert(run.length - keep <= holders_[run.holder].tokens);
@@ -254,9 +281,16 @@ void Holdings::cut(RunId id, uint32_t keep) {
     unlink_end(id);
     holders_[holder].tokens -= run.length - keep;
     run.length = keep;
-    while (!nodes_[node].is_root && nodes_[node].start >= goal) node = give_up(node, holder);
+    bool goes_on = false;  // with a run that shares the beginning of a page
+    while (nodes_[node].end() > goal && !(goes_on = branches_.leave(holder, node))) {
+        if (nodes_[node].start < goal || nodes_[node].is_root) break;
+        node = give_up(node, holder);
+    }
     if (!keep) remove_run(id);
-    if (goal < nodes_[node].end()) {
+    if (goes_on) {
+        if (keep) link_end(ancestor(node, goal), id, false);
+        merge(node);
+    } else if (goal < nodes_[node].end()) {
         // What is left ends inside: with this run, or with the one that it continued.
         if (!keep) unlink_end(last);
         add_last(node, last);
@@ -270,7 +304,8 @@ void Holdings::cut(RunId id, uint32_t keep) {
 bool Holdings::trim(uint32_t holder, uint64_t number, uint32_t keep) {
     checked(holder);
     RunId id = number ? find_run(holder, number) : NONE;
-    if (id == NONE || keep > runs_[id].length || continues_beyond(id, keep)) return false;
+    if (id == NONE || keep > runs_[id].length || keep % checked(holder).page_size) return false;
+    if (continues_beyond(id, keep)) return false;
     if (keep < runs_[id].length) cut(id, keep);
     return true;
 }

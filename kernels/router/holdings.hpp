@@ -4,9 +4,12 @@
 #pragma once
 
 #include <cassert>
+#include <cstdlib>
+#include <memory>
 #include <string>
 #include <type_traits>
 
+#include "branches.hpp"
 #include "holder_sets.hpp"
 #include "pool.hpp"
 #include "tree/edge_table.hpp"
@@ -59,6 +62,14 @@ struct HeldRun {
 // A pool gives out fresh records by assignment; tokens are freed by what removes their node.
 static_assert(std::is_trivially_copyable_v<UnionNode> && std::is_trivially_copyable_v<HeldRun>);
 
+struct FreeTokens {
+    void operator()(int32_t* tokens) const { std::free(tokens); }
+};
+using TokenBlock = std::unique_ptr<int32_t, FreeTokens>;
+TokenBlock copy_tokens(const int32_t* tokens, uint32_t length);
+
+// A call happens whole or, where memory runs out, throws std::bad_alloc and changes nothing that
+// can be seen.
 class Holdings {
   public:
     explicit Holdings(uint64_t seed) : edges_(seed), numbers_(seed * 3) {}
@@ -68,7 +79,7 @@ class Holdings {
 
     // ---- holders and roots; unknown ones throw std::out_of_range ----
 
-    uint32_t add_holder();
+    uint32_t add_holder(uint32_t page_size);
     void remove_holder(uint32_t holder);
     NodeId add_root();
     void remove_root(NodeId root);
@@ -100,12 +111,14 @@ class Holdings {
     uint64_t num_tokens(uint32_t holder) const { return checked(holder).tokens; }
     uint64_t num_nodes() const { return num_nodes_; }
     uint64_t total_size() const { return total_size_; }
+    uint64_t num_bytes() const;
     bool has_content() const { return has_content_; }
     std::vector<std::string> check() const;
 
   private:
     struct Holder {
         RunId top = NONE;  // NONE: the number is unused
+        uint32_t page_size = 1;
         uint64_t tokens = 0;
     };
     struct Found {
@@ -125,42 +138,46 @@ class Holdings {
     template <class Key>
     NodeId find_child(NodeId parent, const Key& key, uint32_t at) const;
     uint32_t edge_hash(NodeId parent, int32_t token) const;
-    NodeId climb(const HeldRun& run, uint32_t depth) const;
-    bool holds(NodeId node, uint32_t holder, uint32_t depth) const;
-    bool holds_next(NodeId node, uint32_t depth, uint32_t holder, int32_t code) const;
+    NodeId ancestor(NodeId node, uint32_t depth) const;
+    uint32_t held_end(NodeId node, uint32_t holder) const;
+    uint32_t held_length(NodeId node, uint32_t depth, uint32_t holder, const Int32Key& codes) const;
     Int32Key hide_content(const HeldRun& parent, uint32_t offset, Int32Key codes, HeldRun& run);
     Found descend(NodeId node, uint32_t depth, const Int32Key& codes) const;
     NodeId hang(Found found, uint32_t depth, const Int32Key& codes, uint32_t holder);
-    void hold_path(RunId id);
+    void hold_path(RunId id) noexcept;
 
     NodeId new_node();
-    NodeId add_leaf(NodeId parent, const int32_t* tokens, uint32_t count);
+    void reserve_nodes();
+    NodeId add_leaf(NodeId parent, TokenBlock tokens, uint32_t count) noexcept;
     void append(NodeId leaf, const int32_t* tokens, uint32_t count);
     void add_child(NodeId parent, NodeId child);
     void remove_node(NodeId node);
     NodeId split(NodeId node, uint32_t at);
-    void merge(NodeId node);
-    void shorten(NodeId node);
-    void settle(NodeId node);
-    NodeId give_up(NodeId node, uint32_t holder);
-    void cut(RunId id, uint32_t keep);
+    void merge(NodeId node) noexcept;
+    void shorten(NodeId node) noexcept;
+    void settle(NodeId node) noexcept;
+    NodeId give_up(NodeId node, uint32_t holder) noexcept;
+    void cut(RunId id, uint32_t keep) noexcept;
 
     void link_end(NodeId node, RunId id, bool is_partial);
     void unlink_end(RunId id);
     void add_last(NodeId node, RunId id);
     void take_ends(NodeId node, NodeId from);
 
+    void check_branches(std::vector<std::string>& wrong) const;
     void check_node(NodeId id, std::vector<std::string>& wrong) const;
 
     Pool<UnionNode> nodes_;
     Pool<HeldRun> runs_;
     HolderSets full_;
+    Branches branches_;
     EdgeTable edges_;    // children by their first token
     EdgeTable numbers_;  // runs by holder and number
     std::vector<Holder> holders_;
     uint64_t num_nodes_ = 0, total_size_ = 0;
     int32_t next_content_ = -1;
     bool has_content_ = false;  // negative codes, now or once
+    bool is_joined_ = true;     // whether there was memory for every `merge`
     std::vector<int32_t> hidden_;
     mutable std::vector<HolderSets::Word> seen_;
 };

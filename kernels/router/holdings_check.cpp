@@ -39,7 +39,27 @@ std::vector<std::string> Holdings::check() const {
         }
     }
     if (runs != numbers_.size()) wrong.push_back("the table has other runs than the holders");
+    check_branches(wrong);
     return wrong;
+}
+
+void Holdings::check_branches(std::vector<std::string>& wrong) const {
+    Branches::Counts found;
+    for (NodeId id = 1; id < nodes_.bound(); ++id) {
+        const UnionNode& node = nodes_[id];
+        if (node.parent == NONE) continue;
+        for (uint32_t holder = 0; holder < holders_.size(); ++holder) {
+            bool is_inside = node.start % holders_[holder].page_size != 0;
+            if (is_inside && held_end(id, holder) > node.start) {
+                found[Branches::key(holder, node.parent)] += 1;
+            }
+        }
+    }
+    for (auto& [key, count] : found) count -= 1;
+    std::erase_if(found, [](const auto& one) { return one.second == 0; });
+    if (found != branches_.counts()) {
+        wrong.push_back("runs that share the beginning of a page are counted, there are others");
+    }
 }
 
 void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
@@ -51,7 +71,7 @@ void Holdings::check_node(NodeId id, std::vector<std::string>& wrong) const {
     if (!node.length) return;
     if (find_child(node.parent, Int32Key{node.tokens, 1}, 0) != id) fault("is not found");
     if (full_.is_empty(id)) fault("has a last token without a holder");
-    if (node.children == 1 && full_.is_equal(id, node.child_xor)) {
+    if (is_joined_ && node.children == 1 && full_.is_equal(id, node.child_xor)) {
         fault("and its only child are held alike, and apart");
     }
     auto holds_above = [&](uint32_t holder) {

@@ -97,24 +97,12 @@ void Holdings::remove_node(NodeId id) {
 
 namespace {
 
-struct FreeTokens {
-    void operator()(int32_t* tokens) const { std::free(tokens); }
-};
-using Block = std::unique_ptr<int32_t, FreeTokens>;
-
-Block new_tokens(uint32_t length) {
-    auto* tokens = static_cast<int32_t*>(std::malloc(size_t{4} * length));
-    if (!tokens) throw std::bad_alloc();
-    return Block(tokens);
+// Null where there is no memory.
+TokenBlock new_tokens(uint32_t length) {
+    return TokenBlock(static_cast<int32_t*>(std::malloc(size_t{4} * length)));
 }
 
-Block copy_tokens(const int32_t* tokens, uint32_t length) {
-    Block block = new_tokens(length);
-    std::memcpy(block.get(), tokens, size_t{4} * length);
-    return block;
-}
-
-void give_tokens(UnionNode& node, Block tokens, uint32_t length) {
+void give_tokens(UnionNode& node, TokenBlock tokens, uint32_t length) {
     std::free(node.tokens);
     node.tokens = tokens.release();
     node.length = node.capacity = length;
@@ -122,12 +110,17 @@ void give_tokens(UnionNode& node, Block tokens, uint32_t length) {
 
 }  // namespace
 
-NodeId Holdings::add_leaf(NodeId parent, const int32_t* tokens, uint32_t count) {
-    Block own = copy_tokens(tokens, count);
-    edges_.reserve(1);
+TokenBlock copy_tokens(const int32_t* tokens, uint32_t length) {
+    TokenBlock block = new_tokens(length);
+    if (!block) throw std::bad_alloc();
+    std::memcpy(block.get(), tokens, size_t{4} * length);
+    return block;
+}
+
+NodeId Holdings::add_leaf(NodeId parent, TokenBlock tokens, uint32_t count) noexcept {
     NodeId leaf = new_node();
     nodes_[leaf].start = nodes_[parent].end();
-    give_tokens(nodes_[leaf], std::move(own), count);
+    give_tokens(nodes_[leaf], std::move(tokens), count);
     add_child(parent, leaf);
     num_nodes_ += 1;
     total_size_ += count;
@@ -151,13 +144,20 @@ void Holdings::append(NodeId leaf, const int32_t* tokens, uint32_t count) {
     total_size_ += count;
 }
 
-// A head of its own for the first `at` tokens; the node keeps the rest and its identity.
+// Makes sure that `hang` cannot fail half way: it may split a node and add a leaf.
+void Holdings::reserve_nodes() {
+    nodes_.reserve(2);
+    full_.reserve(nodes_.bound() + 2, holders_.size());
+    edges_.reserve(2);
+}
+
+// A head of its own for the first `at` tokens; the node keeps the rest and its identity. Fails
+// before it changes anything.
 NodeId Holdings::split(NodeId id, uint32_t at) {
     assert(0 < at && at < nodes_[id].length);
     uint32_t rest = nodes_[id].length - at;
-    Block head_tokens = copy_tokens(nodes_[id].tokens, at);
-    Block rest_tokens = copy_tokens(nodes_[id].tokens + at, rest);
-    edges_.reserve(1);
+    TokenBlock head_tokens = copy_tokens(nodes_[id].tokens, at);
+    TokenBlock rest_tokens = copy_tokens(nodes_[id].tokens + at, rest);
     NodeId head_id = new_node();
     UnionNode &node = nodes_[id], &head = nodes_[head_id], &above = nodes_[node.parent];
     edges_.replace(edge_hash(node.parent, node.tokens[0]), id, head_id);
@@ -178,13 +178,16 @@ NodeId Holdings::split(NodeId id, uint32_t at) {
     return head_id;
 }
 
-// Joins a node with its only child where the same holders hold both whole.
-void Holdings::merge(NodeId id) {
+// Joins a node with its only child where the same holders hold both whole. Without memory for it
+// they stay apart, which costs a look-up a node.
+void Holdings::merge(NodeId id) noexcept {
     UnionNode& node = nodes_[id];
     if (node.is_root || node.children != 1 || !full_.is_equal(id, node.child_xor)) return;
     NodeId child_id = node.child_xor;
     UnionNode& child = nodes_[child_id];
-    Block both = new_tokens(node.length + child.length);
+    TokenBlock both = new_tokens(node.length + child.length);
+    is_joined_ &= both != nullptr;
+    if (!both) return;
     std::memcpy(both.get(), node.tokens, size_t{4} * node.length);
     std::memcpy(both.get() + node.length, child.tokens, size_t{4} * child.length);
     edges_.remove(edge_hash(id, child.tokens[0]), child_id);
@@ -201,7 +204,7 @@ void Holdings::merge(NodeId id) {
 }
 
 // Drops the tokens that no holder has any more; the holders of what is left hold it whole.
-void Holdings::shorten(NodeId id) {
+void Holdings::shorten(NodeId id) noexcept {
     UnionNode& node = nodes_[id];
     uint32_t end = 0;
     for (RunId run = node.partial; run != NONE; run = runs_[run].next_end) {

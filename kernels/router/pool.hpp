@@ -26,6 +26,10 @@ class Pool {
     // One more than the largest number that was ever in use.
     Id bound() const { return used_; }
 
+    size_t num_bytes() const {
+        return (chunks_.size() << CHUNK_BITS) * sizeof(Record) + free_.capacity() * sizeof(Id);
+    }
+
     // Makes sure that the next `count` calls of `add`, and all of `remove`, cannot fail.
     void reserve(Id count) {
         while (chunks_.size() << CHUNK_BITS < size_t{used_} + count) {

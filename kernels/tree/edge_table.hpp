@@ -3,6 +3,7 @@
 
 #include <cassert>
 #include <cstdint>
+#include <new>
 #include <vector>
 
 #include "arena.hpp"
@@ -61,10 +62,11 @@ class EdgeTable {
             }
         }
         entries_[gap].node = NONE;
-        if (--size_ * 16 < entries_.size() && bits_ > MIN_BITS) resize(bits_ - 1);
+        if (--size_ * 16 < entries_.size() && bits_ > MIN_BITS) shrink();
     }
 
     size_t size() const { return size_; }
+    size_t num_bytes() const { return entries_.size() * sizeof(Entry); }
 
     void clear() {
         size_ = 0;
@@ -106,6 +108,13 @@ class EdgeTable {
         bits_ = bits;
         for (const Entry& entry : old) {
             if (entry.node != NONE) put(entry);
+        }
+    }
+
+    void shrink() noexcept {
+        try {
+            resize(bits_ - 1);
+        } catch (const std::bad_alloc&) {  // it stays as large as it is
         }
     }
 

@@ -32,7 +32,7 @@ class ServerFlags:
     listen: Annotated[
         str | None,
         typer.Option(
-            help="host:port or unix:/path to listen on; default: 127.0.0.1:50051 (route: 50052)."
+            help="host:port or unix:/path to listen on; default: 127.0.0.1:50051 (route: 50061)."
         ),
     ] = None
     insecure: Annotated[

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Protocol, TypeAlias
 
 from radixkv.cache.events import Update
-from radixkv.errors import RadixKVError, ServiceUnavailableError
+from radixkv.errors import RadixKVError, ServiceUnavailableError, UnsupportedError
 from radixkv.router.index import PrefixIndex
 from radixkv.router.mirror import MirrorPosition
 
@@ -43,6 +43,8 @@ class WorkerInfo(Protocol):
     @property
     def page_size(self) -> int: ...
     @property
+    def num_slots(self) -> int: ...
+    @property
     def epoch(self) -> int: ...
     @property
     def revision(self) -> int: ...
@@ -56,10 +58,18 @@ class WorkerClient(Protocol):
 
 
 def watch_of(client: WorkerClient, index: PrefixIndex, worker: str) -> Source:
-    """The client's watch; it also sets the page size of the server in the index."""
+    """The client's watch; the index also gets the page size and the slots of the server."""
 
     def begin(position: MirrorPosition | None) -> Stream:
-        index.set_page_size(worker, client.server_info().page_size)
+        try:
+            info = client.server_info()
+        except UnsupportedError as error:
+            raise UnsupportedError(
+                f"worker {worker!r} must be the server of a cache; got one that has no cache to "
+                "watch, such as another router",
+                worker=worker,
+            ) from error
+        index.set_pool(worker, info.page_size, info.num_slots)
         return client.watch(after=position)
 
     return begin

@@ -2,30 +2,45 @@
 
 from collections.abc import Callable
 
-from radixkv.errors import BatchTooLargeError, InvalidArgumentError
+from radixkv.errors import BatchTooLargeError, InvalidArgumentError, UnsupportedError
+from radixkv.prompts import ModelPrompts
 from radixkv.router.loads import LARGEST_LOAD
+from radixkv.router.membership import Membership
 from radixkv.router.router import Pick, Router, WorkerStatus
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
+from radixkv.rpc.codec import Key
 from radixkv.rpc.limits import MAX_PICKS_A_FINISH
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 
 
 class RouterHandlers:
-    """The RPCs over `router`, which others may be using. count: called with each pick."""
+    """The RPCs over `router`, which others may be using.
 
-    def __init__(self, router: Router, count: Callable[[Pick], None] | None = None) -> None:
+    count: called with each pick. prompts: of the model, for text and messages; None: they are
+    refused. members: adds and removes workers; None: nobody may.
+    """
+
+    def __init__(
+        self,
+        router: Router,
+        count: Callable[[Pick], None] | None = None,
+        prompts: ModelPrompts | None = None,
+        members: Membership | None = None,
+    ) -> None:
         self._router, self._count = router, count
+        self._prompts, self._members = prompts, members
 
     def pick(self, request: router_pb2.PickRequest, call: Call) -> router_pb2.PickResponse:
-        """A worker for each sequence, or an error and no picks."""
+        """A worker for each prompt, or an error and no picks."""
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
-        if request.sequences or not request.finished_pick_ids:
-            codec.check_batch(len(request.sequences))
+        size = len(request.sequences) + len(request.prompts)
+        if size or not request.finished_pick_ids:
+            codec.check_batch(size)
         _check_finished(len(request.finished_pick_ids))
-        prompts, keys = codec.read_sequences(request, call.data), _keys(request)
+        prompts, keys = self._read_prompts(request, call), _keys(request, size)
         loads, load_weight = _loads(request), request.cost or 1.0
         if loads is not None or request.cost:
             call.caller.check_unbound("say how loaded workers are, which moves the picks of others")
@@ -51,6 +66,25 @@ class RouterHandlers:
                 loads[pick.worker] = min(loads[pick.worker] + load_weight, LARGEST_LOAD)
         return router_pb2.PickResponse(picks=picks)
 
+    def _read_prompts(self, request: router_pb2.PickRequest, call: Call) -> list[Key]:
+        read = codec.read_sequences(request, call.data) if request.sequences else []
+        named = enumerate(request.prompts)
+        return [*read, *(self._made_of(each, f"prompts[{at}]") for at, each in named)]
+
+    def _made_of(self, prompt: router_pb2.ModelPrompt, field: str) -> Key:
+        """The tokens of text or messages. Raises UnsupportedError without a model."""
+        if self._prompts is None:
+            raise UnsupportedError(
+                f"{field} needs the router to know the model: start it with --model FOLDER",
+                field=field,
+            )
+        with codec.blame(field):
+            form = prompt.WhichOneof("form")
+            if form is None:
+                raise InvalidArgumentError(f"{field} must have text or chat; got neither")
+            made = self._prompts.of_text if form == "text" else self._prompts.of_chat
+            return Key(*made(getattr(prompt, form)))
+
     def _num_open(self, call: Call) -> int:
         """0 for callers without a limit, whose picks need not be counted."""
         return 0 if call.caller.quota.picks is None else self._router.num_open(call.caller.name)
@@ -59,7 +93,10 @@ class RouterHandlers:
         """How much of one prompt each worker holds, longest first."""
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
-        token_ids, content = codec.read_sequence(request.sequence, "sequence")
+        if request.HasField("prompt"):
+            token_ids, content = self._made_of(request.prompt, "prompt")
+        else:
+            token_ids, content = codec.read_sequence(request.sequence, "sequence")
         found = self._router.index.lookup(token_ids, namespace, content=content)
         return router_pb2.LookupResponse(
             matches=[
@@ -82,6 +119,25 @@ class RouterHandlers:
             num_parity_faults=router.cache_misses.num_misses,
         )
 
+    def add_worker(
+        self, request: router_pb2.AddWorkerRequest, _: Call
+    ) -> router_pb2.AddWorkerResponse:
+        """Route to one server more."""
+        self._membership().add(request.worker or request.address, request.address)
+        return router_pb2.AddWorkerResponse()
+
+    def remove_worker(
+        self, request: router_pb2.RemoveWorkerRequest, _: Call
+    ) -> router_pb2.RemoveWorkerResponse:
+        """Route to a server no longer."""
+        self._membership().remove(request.worker)
+        return router_pb2.RemoveWorkerResponse()
+
+    def _membership(self) -> Membership:
+        if self._members is None:
+            raise UnsupportedError("the program of this router adds and removes its workers")
+        return self._members
+
 
 def _check_finished(number: int) -> None:
     if number > MAX_PICKS_A_FINISH:
@@ -91,14 +147,14 @@ def _check_finished(number: int) -> None:
         )
 
 
-def _keys(request: router_pb2.PickRequest) -> list[str | None]:
-    if request.keys and len(request.keys) != len(request.sequences):
+def _keys(request: router_pb2.PickRequest, size: int) -> list[str | None]:
+    if request.keys and len(request.keys) != size:
         raise InvalidArgumentError(
-            f"keys must be empty, or one for each sequence; got {len(request.keys)} keys for "
-            f"{len(request.sequences)} sequences",
+            f"keys must be empty, or one for each prompt; got {len(request.keys)} keys for {size} "
+            "prompts",
             field="keys",
         )
-    return list(request.keys) or [None] * len(request.sequences)
+    return list(request.keys) or [None] * size
 
 
 def _loads(request: router_pb2.PickRequest) -> dict[str, float] | None:
@@ -115,6 +171,7 @@ def _write_pick(pick: Pick) -> router_pb2.Pick:
         best_length=pick.best_length,
         reason=pick.reason,
         pick_id=pick.id,
+        prompt_length=pick.matched_length + pick.to_compute,
     )
 
 

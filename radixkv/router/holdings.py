@@ -37,14 +37,18 @@ class Holdings(Protocol):
     """The contract. Not thread-safe beyond what the interpreter's lock gives: one call at a time.
 
     `store` and `trim` return False for what cannot be true of a holder's history (an unknown run, a
-    place that it does not hold, tokens that it holds already, a trim above a run that continues
-    there); nothing is changed then. Nothing recurses.
+    place that it does not hold, a page that it holds already, part of a page, a trim above a run
+    that continues there); nothing is changed then. Nothing recurses.
     """
 
     core: str
 
-    def add_holder(self) -> int:
-        """The number of a new holder, which holds nothing. Numbers are small and reused."""
+    def add_holder(self, page_size: int = 1) -> int:
+        """The number of a new holder, which holds nothing. Numbers are small and reused.
+
+        page_size: of its cache. Its runs are whole pages, and two pages behind the same one may
+        begin with the same tokens: those stay until both are gone.
+        """
         ...
 
     def remove_holder(self, holder: int) -> None:
@@ -116,6 +120,11 @@ class Holdings(Protocol):
     @property
     def total_size(self) -> int:
         """Tokens that any holder holds, each counted once."""
+        ...
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory that all of it takes, tokens included. Cost: O(nodes)."""
         ...
 
     def check_integrity(self) -> list[str]:

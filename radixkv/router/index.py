@@ -14,6 +14,7 @@ from radixkv.cache.runs import Runs, StoredRun
 from radixkv.errors import InvalidArgumentError
 from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
+from radixkv.router.pick_input import BoolArray, FloatArray
 from radixkv.router.spaces import Spaces
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content
@@ -25,7 +26,8 @@ class WorkerView(NamedTuple):
     """A worker as the index sees it; see `Mirror`.
 
     epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
-    made since. silent_s: seconds since its last update.
+    made since. is_stale: whether that is many, or a snapshot is missing. silent_s: seconds since
+    its last update.
     """
 
     worker: str
@@ -33,6 +35,7 @@ class WorkerView(NamedTuple):
     epoch: int
     revision: int
     lag: int
+    is_stale: bool
     silent_s: float
     num_tokens: int
     num_unknown: int
@@ -45,7 +48,7 @@ class PrefixIndex:
     Fed with the updates of any number of workers (`apply`), which come, go, restart, fall behind
     and send snapshots. A look-up walks the prompt once for all of them.
     core: see `new_holdings`. clock: seconds, for `silent_s`.
-    version: grows when workers come or go, and when one's state changes.
+    version: grows when workers come or go, and when one becomes stale or no longer is.
 
     >>> from radixkv import PrefixCache
     >>> index, cache = PrefixIndex(), PrefixCache(16)
@@ -64,7 +67,6 @@ class PrefixIndex:
         self._spaces = Spaces(self._holdings)
         self._clock = clock
         self._mirrors: dict[str, Mirror] = {}
-        self._page_size_of: dict[str, int] = {}
         # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
         self._lock = threading.RLock()
         self.version = 0
@@ -77,35 +79,37 @@ class PrefixIndex:
 
     # ---- workers ----
 
-    def add_worker(self, worker: str, *, page_size: int = 1) -> None:
-        """A worker of which nothing is known; `page_size` is that of its cache.
+    def add_worker(self, worker: str, *, page_size: int = 1, num_slots: int | None = None) -> None:
+        """A worker of which nothing is known.
 
+        page_size, num_slots: of its cache. The index takes at most `num_slots` tokens of it, and as
+        many of a snapshot under way, whatever it reports; None: no limit.
         Raises InvalidArgumentError for a worker that was added before.
         """
-        at_least(1, page_size=page_size)
+        _check_pool(page_size, num_slots)
         with self._lock:
             if worker in self._mirrors:
                 raise InvalidArgumentError(
                     f"worker must be a new name; got {worker!r}, which was added before",
                     worker=worker,
                 )
-            self._mirrors[worker] = Mirror(self._holdings, self._spaces, self._clock)
-            self._page_size_of[worker] = page_size
+            self._mirrors[worker] = Mirror(
+                self._holdings, self._spaces, self._clock, page_size, num_slots
+            )
             self._arrange()
 
-    def set_page_size(self, worker: str, page_size: int) -> None:
-        """The page size of a worker's cache, where it becomes known later."""
-        at_least(1, page_size=page_size)
+    def set_pool(self, worker: str, page_size: int, num_slots: int | None) -> None:
+        """`add_worker`'s `page_size` and `num_slots`, where they become known later."""
+        _check_pool(page_size, num_slots)
         with self._lock:
-            self._mirror(worker)
-            self._page_size_of[worker] = page_size
+            self._mirror(worker).set_pool(page_size, num_slots)
             self._arrange()
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
             self._mirror(worker).forget()
-            del self._mirrors[worker], self._page_size_of[worker]
+            del self._mirrors[worker]
             self._arrange()
 
     @property
@@ -126,7 +130,7 @@ class PrefixIndex:
         """After workers or their holders changed: what `lengths` goes by."""
         self._workers = tuple(self._mirrors)
         self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
-        sizes = np.array(list(self._page_size_of.values()), np.int32)
+        sizes = np.array([m.page_size for m in self._mirrors.values()], np.int32)
         self._page_sizes = sizes if (sizes > 1).any() else None
         self.version += 1
 
@@ -158,9 +162,9 @@ class PrefixIndex:
         """The worker answered a call with this epoch and revision: how far its watch lags."""
         with self._lock:
             mirror = self._mirror(worker)
-            before = mirror.lag, mirror.state
+            before = mirror.is_stale
             mirror.note(epoch, revision)
-            self.version += before != (mirror.lag, mirror.state)
+            self.version += before != mirror.is_stale
 
     def lose(self, worker: str) -> None:
         """The worker's history has a gap: it is "behind" until a snapshot has come."""
@@ -208,11 +212,16 @@ class PrefixIndex:
         with self._lock:
             return self._view(worker, self._mirror(worker), self._clock())
 
-    def views(self) -> list[WorkerView]:
-        """How all workers stand, in the order of `workers`."""
+    def freshness(self) -> tuple[BoolArray, FloatArray]:
+        """Of the n workers, in the order of `workers`: which are stale, and silent for how long.
+
+        (n,) bool and (n,) float64 seconds; see `WorkerView`.
+        """
         with self._lock:
-            now = self._clock()
-            return [self._view(worker, mirror, now) for worker, mirror in self._mirrors.items()]
+            mirrors = self._mirrors.values()
+            updated_at = np.array([mirror.updated_at for mirror in mirrors])
+            is_stale = np.array([mirror.is_stale for mirror in mirrors], bool)
+            return is_stale, self._clock() - updated_at
 
     def _view(self, worker: str, mirror: Mirror, now: float) -> WorkerView:
         return WorkerView(
@@ -221,6 +230,7 @@ class PrefixIndex:
             epoch=mirror.epoch,
             revision=mirror.revision,
             lag=mirror.lag,
+            is_stale=mirror.is_stale,
             silent_s=now - mirror.updated_at,
             num_tokens=self._holdings.num_tokens(mirror.holder),
             num_unknown=mirror.num_unknown,
@@ -247,7 +257,19 @@ class PrefixIndex:
         """Tokens that any worker holds, each counted once."""
         return self._holdings.total_size
 
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of memory that the tree takes, tokens included. Cost: O(nodes)."""
+        with self._lock:
+            return self._holdings.num_bytes
+
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well."""
         with self._lock:
             return self._holdings.check_integrity()
+
+
+def _check_pool(page_size: int, num_slots: int | None) -> None:
+    at_least(1, page_size=page_size)
+    if num_slots is not None:
+        at_least(1, num_slots=num_slots)

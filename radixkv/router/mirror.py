@@ -12,6 +12,8 @@ from radixkv.tree import Stored, Trimmed
 MirrorState: TypeAlias = Literal["waiting", "current", "behind", "rebuilding"]
 MirrorPosition: TypeAlias = tuple[int, int]
 
+# Revisions that a watch may be behind before what it reported counts less.
+_LAG_ALLOWED = 100
 # Epochs that a worker has left, whose late updates are known as such.
 _EPOCHS_KEPT = 16
 
@@ -22,13 +24,23 @@ class Mirror:
     state: "waiting" for its first update; "current"; "behind": an update was missed or cannot be
     true, a snapshot is needed; "rebuilding" while one is coming. Until it has come whole, what was
     known of the same epoch is still used; of another epoch nothing is.
-    num_unknown: changes that could not be true of what was known. num_late: updates of an epoch
+    page_size, num_slots: of the worker's cache; None: no limit is known.
+    num_unknown: changes that could not be true of what was known, such as more tokens than the
+    worker has slots. num_late: updates of an epoch
     that the worker has left. num_computed: tokens that it reported as they became cached.
     """
 
-    def __init__(self, holdings: Holdings, spaces: Spaces, clock: Callable[[], float]) -> None:
+    def __init__(
+        self,
+        holdings: Holdings,
+        spaces: Spaces,
+        clock: Callable[[], float],
+        page_size: int,
+        num_slots: int | None,
+    ) -> None:
         self._holdings, self._spaces, self._clock = holdings, spaces, clock
-        self.holder = holdings.add_holder()
+        self.page_size, self._num_slots = page_size, num_slots
+        self.holder = holdings.add_holder(page_size)
         self.state: MirrorState = "waiting"
         self.epoch = self.revision = 0
         self.updated_at = clock()
@@ -47,6 +59,11 @@ class Mirror:
         """Revisions that the worker is known to have made beyond those seen."""
         return max(self._known_revision - self.revision, 0)
 
+    @property
+    def is_stale(self) -> bool:
+        """Whether a snapshot is missing, or the watch is known to be far behind."""
+        return self.state != "current" or self.lag > _LAG_ALLOWED
+
     def note(self, epoch: int, revision: int) -> None:
         """The worker answered a call outside its watch with this epoch and revision."""
         if self.state == "waiting":
@@ -60,6 +77,17 @@ class Mirror:
         """An update was missed: follow nothing further until a snapshot has come."""
         self._drop_coming()
         self.state = "behind"
+
+    def set_pool(self, page_size: int, num_slots: int | None) -> None:
+        """The worker's pool, where it becomes known later; pages of another size are forgotten."""
+        self._num_slots = num_slots
+        if page_size == self.page_size:
+            return
+        self._drop_coming()
+        self._holdings.remove_holder(self.holder)
+        self.holder, self.page_size = self._holdings.add_holder(page_size), page_size
+        if self.state != "waiting":
+            self.state = "behind"
 
     def forget(self) -> None:
         """Give the holders back; the mirror is not used again."""
@@ -87,7 +115,7 @@ class Mirror:
         self._drop_coming()
         if epoch != self.epoch:
             self._change_epoch(epoch)
-        self._coming = self._holdings.add_holder()
+        self._coming = self._holdings.add_holder(self.page_size)
         self.state = "rebuilding"
 
     def _rebuild(self, coming: int, update: Update) -> None:
@@ -139,14 +167,7 @@ class Mirror:
         for event in events:
             change = event.change
             if isinstance(change, Stored):
-                done = self._holdings.store(
-                    holder,
-                    change.run,
-                    change.parent_run,
-                    change.parent_offset,
-                    change.codes,
-                    self._spaces.root(change.namespace),
-                )
+                done = self._store(holder, change)
                 if holder == self.holder:  # what a snapshot reports was computed before
                     self.num_computed += len(change.codes)
             elif isinstance(change, Trimmed):
@@ -156,6 +177,20 @@ class Mirror:
                 done = True
             self.num_unknown += not done
         return self.num_unknown == before
+
+    def _store(self, holder: int, change: Stored) -> bool:
+        if self._num_slots is not None:
+            held = self._holdings.num_tokens(holder)
+            if held + len(change.codes) > self._num_slots:
+                return False
+        return self._holdings.store(
+            holder,
+            change.run,
+            change.parent_run,
+            change.parent_offset,
+            change.codes,
+            self._spaces.root(change.namespace),
+        )
 
 
 def _begins_epoch(update: Update) -> bool:

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
 
+BoolArray: TypeAlias = NDArray[np.bool_]
 FloatArray: TypeAlias = NDArray[np.float64]
 IntArray: TypeAlias = NDArray[np.int64]
 

@@ -1,5 +1,7 @@
 """`Holdings` in Python: the readable core, which also runs where there is no compiler."""
 
+import sys
+from collections import Counter
 from itertools import count
 
 import numpy as np
@@ -10,14 +12,16 @@ from radixkv.router.pick_input import IntArray
 from radixkv.router.python_nodes import (
     HeldNode,
     HeldRun,
+    ancestor,
     as_codes,
     below,
     climb,
     descend,
     faults,
     held_codes,
-    holds_next,
+    held_length,
     note,
+    num_branches,
 )
 from radixkv.tree import TokenIds
 from radixkv.tree.reader import PYTHON_READER
@@ -32,19 +36,23 @@ class PythonHoldings:
         self._roots: dict[int, HeldNode] = {}
         self._runs: dict[int, dict[int, HeldRun]] = {}
         self._sizes: dict[int, int] = {}
+        self._page_sizes: dict[int, int] = {}
+        # Of a holder, at nodes that end inside a page: runs beyond the first that go on there.
+        self._branches: Counter[tuple[int, HeldNode]] = Counter()
         self._total_size = self._num_nodes = 0
         self._next_content = -1
 
     # ---- holders and roots ----
 
-    def add_holder(self) -> int:
+    def add_holder(self, page_size: int = 1) -> int:
         holder = next(number for number in count() if number not in self._runs)
         self._runs[holder], self._sizes[holder] = {0: HeldRun(holder, 0, None, 0)}, 0
+        self._page_sizes[holder] = page_size
         return holder
 
     def remove_holder(self, holder: int) -> None:
         self.clear(holder)
-        del self._runs[holder], self._sizes[holder]
+        del self._runs[holder], self._sizes[holder], self._page_sizes[holder]
 
     def add_root(self) -> int:
         root = next(number for number in count(1) if number not in self._roots)
@@ -70,20 +78,24 @@ class PythonHoldings:
         codes: Int32Array | bytes,
         root: int,
     ) -> bool:
-        runs, own = self._runs[holder], as_codes(codes)
+        runs, own, page = self._runs[holder], as_codes(codes), self._page_sizes[holder]
         above = runs.get(parent_run)
-        if above is None or run in runs or not len(own):
+        if above is None or run in runs or not len(own) or len(own) % page:
             return False
-        if parent_run and not 0 < parent_offset <= above.length:
+        if parent_run and (not 0 < parent_offset <= above.length or parent_offset % page):
             return False
         new = HeldRun(holder, run, above, parent_offset if parent_run else 0)
         new.length = len(own)
         node = self._roots[root] if not parent_run else climb(above, parent_offset)
         new.start = above.start + parent_offset if parent_run else 0
         own = self._hide_content(new, own)
-        if holds_next(node, new, own):
+        shared = held_length(node, new, own[:page])
+        if shared == page:
             return False
         self._hang(node, new, own)
+        if shared:
+            self._branches[holder, climb(new, shared)] += 1
+        self._merge_above(new)
         runs[run] = above.children[run] = new
         self._sizes[holder] += new.length
         return True
@@ -119,7 +131,6 @@ class PythonHoldings:
         if node.partial.get(run.holder) is run.parent and run.parent is not None:
             node.ends.add(node.partial.pop(run.holder))
         node.add_last(run)
-        self._merge_above(run)
 
     def _grow(self, node: HeldNode, holder: int, codes: Int32Array) -> HeldNode:
         """The node that has `codes` behind `node`, which has no child that begins so."""
@@ -156,7 +167,7 @@ class PythonHoldings:
     def trim(self, holder: int, run: int, keep: int) -> bool:
         runs = self._runs[holder]
         own = runs.get(run) if run else None
-        if own is None or not 0 <= keep <= own.length:
+        if own is None or not 0 <= keep <= own.length or keep % self._page_sizes[holder]:
             return False
         if any(child.offset > keep for child in own.children.values()):
             return False
@@ -171,11 +182,18 @@ class PythonHoldings:
         node.remove_end(run)
         self._sizes[run.holder] -= run.length - keep
         run.length = keep
-        while node.start >= goal and node.parent is not None:
+        goes_on = False  # with a run that shares the beginning of a page
+        while node.end > goal and not (goes_on := self._leave_branch(run.holder, node)):
+            if node.start < goal or node.parent is None:
+                break
             node = self._give_up(node, run.holder)
         if not keep:
             del self._runs[run.holder][run.number], above.children[run.number]
-        if goal < node.end:
+        if goes_on:
+            if keep:
+                ancestor(node, goal).add_end(run)
+            self._merge(node)
+        elif goal < node.end:
             # What is left ends inside: with this run, or with the one that it continued.
             last = run if keep else above
             node.remove_end(last)
@@ -185,6 +203,13 @@ class PythonHoldings:
             if keep:
                 node.add_last(run)
             self._merge(node)
+
+    def _leave_branch(self, holder: int, node: HeldNode) -> bool:
+        """Whether the holder has other runs that go on below `node`; one fewer from now on."""
+        branches = self._branches.pop((holder, node), 0)
+        if branches > 1:
+            self._branches[holder, node] = branches - 1
+        return branches > 0
 
     def _give_up(self, node: HeldNode, holder: int) -> HeldNode:
         """`holder` holds nothing of `node` from now on; returns the node above it."""
@@ -275,6 +300,12 @@ class PythonHoldings:
     def total_size(self) -> int:
         return self._total_size
 
+    @property
+    def num_bytes(self) -> int:
+        nodes = [node for root in self._roots.values() for node in below(root)]
+        runs = [run for own in self._runs.values() for run in own.values()]
+        return sum(map(sys.getsizeof, [*nodes, *runs])) + sum(node.num_bytes for node in nodes)
+
     # ---- checking ----
 
     def check_integrity(self) -> list[str]:
@@ -289,6 +320,8 @@ class PythonHoldings:
         for holder, runs in self._runs.items():
             if sum(run.length for run in runs.values()) != self._sizes[holder]:
                 wrong.append(f"holder {holder} has {self._sizes[holder]} tokens, its runs others")
+        if self._branches != num_branches(nodes, self._page_sizes):
+            wrong.append("runs that share the beginning of a page are counted, there are others")
         ends = sum(len(node.ends) + len(node.partial) for node in nodes)
         if ends != sum(len(runs) - 1 for runs in self._runs.values()):
             wrong.append(f"{ends} ends of runs are in nodes; there are others")

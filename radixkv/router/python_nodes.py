@@ -1,10 +1,12 @@
 """Parts of the Python core: nodes that holders share, and the runs of each holder."""
 
-from collections.abc import Iterator
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping
 
 import numpy as np
 
-from radixkv.arrays import INT32_MAX, Int32Array
+from radixkv.arrays import INT32_MAX, Int32Array, common_length
 
 
 class HeldNode:
@@ -29,15 +31,32 @@ class HeldNode:
     def end(self) -> int:
         return self.start + len(self.codes)
 
+    @property
+    def num_bytes(self) -> int:
+        """Of its parts."""
+        parts = (self.codes, self.full, self.partial, self.ends, self.children)
+        return sum(map(sys.getsizeof, parts))
+
     def add_last(self, run: "HeldRun") -> None:
         """`run` is the last of its holder here: what that holds ends where the run ends."""
-        run.node = self
         if run.end == self.end:
             self.full |= 1 << run.holder
-            self.ends.add(run)
+            self.add_end(run)
         else:
+            run.node = self
             self.full &= ~(1 << run.holder)
             self.partial[run.holder] = run
+
+    def add_end(self, run: "HeldRun") -> None:
+        """`run` ends here, and its holder holds all of the node."""
+        run.node = self
+        self.ends.add(run)
+
+    def held_end(self, holder: int) -> int:
+        """Where what `holder` has of it ends; `start`: it has nothing of it."""
+        if self.full >> holder & 1:
+            return self.end
+        return self.partial[holder].end if holder in self.partial else self.start
 
     def remove_end(self, run: "HeldRun") -> None:
         """`run` no longer ends here; the caller says which holders hold what."""
@@ -92,28 +111,32 @@ def as_codes(codes: Int32Array | bytes) -> Int32Array:
 
 def climb(run: HeldRun, offset: int) -> HeldNode:
     """The node that holds the run's token number `offset`, from 1."""
-    node, depth = run.node, run.start + offset
-    assert node is not None
+    assert run.node is not None
+    return ancestor(run.node, run.start + offset)
+
+
+def ancestor(node: HeldNode, depth: int) -> HeldNode:
+    """The node, at or above `node`, that holds the last of the path's first `depth` tokens."""
     while node.start >= depth:
         assert node.parent is not None
         node = node.parent
     return node
 
 
-def holds_next(node: HeldNode, run: HeldRun, codes: Int32Array) -> bool:
-    """Whether the holder has the run's first token there already."""
-    if run.start == node.end:
-        child = node.children.get(int(codes[0]))
-        return child is not None and _holds(child, run.holder, run.start + 1)
-    return bool(codes[0] == node.codes[run.start - node.start]) and _holds(
-        node, run.holder, run.start + 1
-    )
-
-
-def _holds(node: HeldNode, holder: int, depth: int) -> bool:
-    if node.full >> holder & 1:
-        return True
-    return holder in node.partial and node.partial[holder].end >= depth
+def held_length(node: HeldNode, run: HeldRun, codes: Int32Array) -> int:
+    """How many of `codes`, the first of the run, its holder has there already."""
+    at = 0
+    while at < len(codes):
+        depth = run.start + at
+        if depth == node.end:
+            if int(codes[at]) not in node.children:
+                break
+            node = node.children[int(codes[at])]
+        held = node.codes[depth - node.start : max(node.held_end(run.holder), depth) - node.start]
+        at += common_length(codes[at:], held)
+        if run.start + at < node.end:
+            break
+    return at
 
 
 def note(out: Int32Array, node: HeldNode, matched: int, seen: int) -> int:
@@ -186,3 +209,17 @@ def held_codes(run: HeldRun) -> tuple[Int32Array, HeldNode]:
     if run.content and run.private_from < len(codes):
         codes[run.private_from] = run.content
     return codes, node
+
+
+def num_branches(
+    nodes: Iterable[HeldNode], page_sizes: Mapping[int, int]
+) -> Counter[tuple[int, HeldNode]]:
+    """How many runs beyond the first go on below each node, of each holder, inside a page."""
+    found: Counter[tuple[int, HeldNode]] = Counter()
+    for node in nodes:
+        above = node.parent
+        assert above is not None
+        for holder in {*_bits(node.full), *node.partial}:
+            found[holder, above] += node.start % page_sizes[holder] != 0
+    found.subtract(Counter(list(found)))
+    return +found

@@ -127,15 +127,17 @@ class Router:
         source: Source | None = None,
         *,
         page_size: int = 1,
+        num_slots: int | None = None,
         address: str = "",
     ) -> None:
         """A worker that prompts may go to from now on.
 
+        page_size, num_slots: see `PrefixIndex.add_worker`.
         source: begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
         Raises InvalidArgumentError for a worker that was added before.
         """
         with self.lock:
-            self.index.add_worker(worker, page_size=page_size)
+            self.index.add_worker(worker, page_size=page_size, num_slots=num_slots)
             self._addresses[worker] = address
             self._loads.arrange(self.index.workers)
             if source is not None:

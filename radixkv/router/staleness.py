@@ -6,11 +6,10 @@ from typing import Protocol
 import numpy as np
 
 from radixkv.router.index import PrefixIndex, WorkerView
-from radixkv.router.pick_input import FloatArray, IntArray
+from radixkv.router.pick_input import BoolArray, FloatArray, IntArray
 
-# What a match counts while a snapshot is missing, or where the watch is known to lag far behind.
+# What a match counts of a worker that is stale.
 _STALE_WEIGHT = 0.5
-_LAG_ALLOWED = 100
 # How long the weights are used again, unless the index changed.
 _REFRESH_S = 0.1
 
@@ -34,24 +33,28 @@ class StalenessWeights:
         self.allowed: IntArray | None = None  # None: all workers may be picked
 
     def refresh(self, now: float, feeders: Mapping[str, HasFailures]) -> None:
-        """Bring `weights` and `allowed` up to date, by position of the workers."""
+        """Bring `weights` and `allowed` up to date, by position of the workers. O(workers)."""
         if self._known_version == self._index.version and now < self._known_at + _REFRESH_S:
             return
         self._known_at, self._known_version = now, self._index.version
-        views = self._index.views()
-        weights = np.array([self.weight(view) for view in views])
+        is_stale, silent_s = self._index.freshness()
+        weights = self._weights(is_stale, silent_s)
         self.weights = weights if (weights < 1).any() else None
-        here = [at for at, view in enumerate(views) if self.is_here(view, feeders.get(view.worker))]
-        self.allowed = np.array(here, np.int64) if 0 < len(here) < len(views) else None
+        is_here = silent_s <= self._gone_after_s
+        failing = [worker for worker, feeder in feeders.items() if feeder.is_failing]
+        if failing:
+            is_here &= ~np.isin(self._index.workers, failing)
+        here = is_here.nonzero()[0]
+        self.allowed = here if 0 < len(here) < len(is_here) else None
+
+    def _weights(self, is_stale: BoolArray, silent_s: FloatArray) -> FloatArray:
+        weights = np.where(is_stale, _STALE_WEIGHT, 1.0)
+        too_silent = np.maximum(silent_s / self._silent_after_s - 1, 0.0)
+        return weights * 0.5**too_silent
 
     def weight(self, view: WorkerView) -> float:
         """What a token counts that the worker is known to hold: 0 to 1."""
-        weight = 1.0
-        if view.state != "current" or view.lag > _LAG_ALLOWED:
-            weight = _STALE_WEIGHT
-        if view.silent_s > self._silent_after_s:
-            weight *= 0.5 ** (view.silent_s / self._silent_after_s - 1)
-        return weight
+        return self._weights(np.array([view.is_stale]), np.array([view.silent_s])).item()
 
     def is_here(self, view: WorkerView, feeder: HasFailures | None) -> bool:
         """Whether the worker is known to live."""

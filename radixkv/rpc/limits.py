@@ -7,7 +7,8 @@ from typing import Literal, TypeAlias
 
 CallKind: TypeAlias = Literal["data", "admin", "stream"]
 
-DEFAULT_ADDRESS, DEFAULT_ROUTER_ADDRESS = "127.0.0.1:50051", "127.0.0.1:50052"
+# Between them is room for more servers on one host.
+DEFAULT_ADDRESS, DEFAULT_ROUTER_ADDRESS = "127.0.0.1:50051", "127.0.0.1:50061"
 MAX_MESSAGE_BYTES = 16 << 20
 MAX_BATCH_SEQUENCES = 1024
 DATA_DEADLINE_S = 1.0

@@ -167,3 +167,19 @@ LIST_WORKERS = Rpc(
     "admin",
     ("data", "watch"),
 )
+ADD_WORKER = Rpc(
+    ROUTER_SERVICE,
+    "AddWorker",
+    router_pb2.AddWorkerRequest,
+    router_pb2.AddWorkerResponse,
+    "admin",
+    (),
+)
+REMOVE_WORKER = Rpc(
+    ROUTER_SERVICE,
+    "RemoveWorker",
+    router_pb2.RemoveWorkerRequest,
+    router_pb2.RemoveWorkerResponse,
+    "admin",
+    (),
+)

@@ -16,6 +16,8 @@ from radixkv.service.client.lease_calls import (
     LeaseInfo,
     LeasePage,
 )
+from radixkv.service.client.router_calls import Chat, RoutedPick, RoutedWorker, Text
+from radixkv.service.client.router_clients import AsyncRouterClient, RouterClient
 from radixkv.service.client.watch import AsyncWatch, Watch
 from radixkv.service.server.cache_server import CacheServer
 
@@ -23,8 +25,10 @@ __all__ = [
     "Allocated",
     "AsyncClient",
     "AsyncLease",
+    "AsyncRouterClient",
     "AsyncWatch",
     "CacheServer",
+    "Chat",
     "Client",
     "InsertCall",
     "InsertReply",
@@ -35,8 +39,12 @@ __all__ = [
     "Match",
     "MatchReply",
     "Prompt",
+    "RoutedPick",
+    "RoutedWorker",
+    "RouterClient",
     "ServerInfo",
     "ServerStats",
+    "Text",
     "Tls",
     "Watch",
 ]

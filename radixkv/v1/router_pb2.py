@@ -25,33 +25,43 @@ _sym_db = _symbol_database.Default()
 from radixkv.v1 import types_pb2 as radixkv_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17radixkv/v1/router.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"\xc3\x01\n\x0bPickRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12,\n\tsequences\x18\x02 \x03(\x0b\x32\x19.radixkv.v1.TokenSequence\x12%\n\x05loads\x18\x03 \x03(\x0b\x32\x16.radixkv.v1.WorkerLoad\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\x19\n\x11\x66inished_pick_ids\x18\x05 \x03(\x04\x12\x0c\n\x04\x63ost\x18\x06 \x01(\x01\"*\n\nWorkerLoad\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04load\x18\x02 \x01(\x01\"/\n\x0cPickResponse\x12\x1f\n\x05picks\x18\x01 \x03(\x0b\x32\x10.radixkv.v1.Pick\"d\n\x04Pick\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x16\n\x0ematched_length\x18\x02 \x01(\r\x12\x13\n\x0b\x62\x65st_length\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07pick_id\x18\x05 \x01(\x04\"f\n\rLookupRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12+\n\x08sequence\x18\x02 \x01(\x0b\x32\x19.radixkv.v1.TokenSequence\":\n\x0eLookupResponse\x12(\n\x07matches\x18\x01 \x03(\x0b\x32\x17.radixkv.v1.WorkerMatch\"5\n\x0bWorkerMatch\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x16\n\x0ematched_length\x18\x02 \x01(\r\"\x14\n\x12ListWorkersRequest\"\x9f\x01\n\x13ListWorkersResponse\x12)\n\x07workers\x18\x01 \x03(\x0b\x32\x18.radixkv.v1.WorkerStatus\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x17\n\x0f\x64istinct_tokens\x18\x03 \x01(\x04\x12\x19\n\x11num_parity_checks\x18\x04 \x01(\x03\x12\x19\n\x11num_parity_faults\x18\x05 \x01(\x03\"\x9c\x02\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12+\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12\x10\n\x08silent_s\x18\x05 \x01(\x01\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0c\n\x04load\x18\x07 \x01(\x01\x12\x15\n\rlag_revisions\x18\x08 \x01(\x03\x12\r\n\x05trust\x18\t \x01(\x01\x12\x0f\n\x07is_here\x18\n \x01(\x08\x12\x12\n\nlast_error\x18\x0b \x01(\t\x12\x1b\n\x13num_unknown_changes\x18\x0c \x01(\x03\x12\x13\n\x0bwork_tokens\x18\r \x01(\x01\x32\xdb\x01\n\rRouterService\x12\x39\n\x04Pick\x12\x17.radixkv.v1.PickRequest\x1a\x18.radixkv.v1.PickResponse\x12?\n\x06Lookup\x12\x19.radixkv.v1.LookupRequest\x1a\x1a.radixkv.v1.LookupResponse\x12N\n\x0bListWorkers\x12\x1e.radixkv.v1.ListWorkersRequest\x1a\x1f.radixkv.v1.ListWorkersResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x17radixkv/v1/router.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"3\n\x10\x41\x64\x64WorkerRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\"\x13\n\x11\x41\x64\x64WorkerResponse\"%\n\x13RemoveWorkerRequest\x12\x0e\n\x06worker\x18\x01 \x01(\t\"\x16\n\x14RemoveWorkerResponse\"\xed\x01\n\x0bPickRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12,\n\tsequences\x18\x02 \x03(\x0b\x32\x19.radixkv.v1.TokenSequence\x12%\n\x05loads\x18\x03 \x03(\x0b\x32\x16.radixkv.v1.WorkerLoad\x12\x0c\n\x04keys\x18\x04 \x03(\t\x12\x19\n\x11\x66inished_pick_ids\x18\x05 \x03(\x04\x12\x0c\n\x04\x63ost\x18\x06 \x01(\x01\x12(\n\x07prompts\x18\x07 \x03(\x0b\x32\x17.radixkv.v1.ModelPrompt\"5\n\x0bModelPrompt\x12\x0e\n\x04text\x18\x01 \x01(\tH\x00\x12\x0e\n\x04\x63hat\x18\x02 \x01(\x0cH\x00\x42\x06\n\x04\x66orm\"*\n\nWorkerLoad\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0c\n\x04load\x18\x02 \x01(\x01\"/\n\x0cPickResponse\x12\x1f\n\x05picks\x18\x01 \x03(\x0b\x32\x10.radixkv.v1.Pick\"{\n\x04Pick\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x16\n\x0ematched_length\x18\x02 \x01(\r\x12\x13\n\x0b\x62\x65st_length\x18\x03 \x01(\r\x12\x0e\n\x06reason\x18\x04 \x01(\t\x12\x0f\n\x07pick_id\x18\x05 \x01(\x04\x12\x15\n\rprompt_length\x18\x06 \x01(\r\"\x8f\x01\n\rLookupRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12+\n\x08sequence\x18\x02 \x01(\x0b\x32\x19.radixkv.v1.TokenSequence\x12\'\n\x06prompt\x18\x03 \x01(\x0b\x32\x17.radixkv.v1.ModelPrompt\":\n\x0eLookupResponse\x12(\n\x07matches\x18\x01 \x03(\x0b\x32\x17.radixkv.v1.WorkerMatch\"5\n\x0bWorkerMatch\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x16\n\x0ematched_length\x18\x02 \x01(\r\"\x14\n\x12ListWorkersRequest\"\x9f\x01\n\x13ListWorkersResponse\x12)\n\x07workers\x18\x01 \x03(\x0b\x32\x18.radixkv.v1.WorkerStatus\x12\x0e\n\x06policy\x18\x02 \x01(\t\x12\x17\n\x0f\x64istinct_tokens\x18\x03 \x01(\x04\x12\x19\n\x11num_parity_checks\x18\x04 \x01(\x03\x12\x19\n\x11num_parity_faults\x18\x05 \x01(\x03\"\x9c\x02\n\x0cWorkerStatus\x12\x0e\n\x06worker\x18\x01 \x01(\t\x12\x0f\n\x07\x61\x64\x64ress\x18\x02 \x01(\t\x12+\n\x07\x61pplied\x18\x03 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x12\n\nnum_tokens\x18\x04 \x01(\x04\x12\x10\n\x08silent_s\x18\x05 \x01(\x01\x12\r\n\x05state\x18\x06 \x01(\t\x12\x0c\n\x04load\x18\x07 \x01(\x01\x12\x15\n\rlag_revisions\x18\x08 \x01(\x03\x12\r\n\x05trust\x18\t \x01(\x01\x12\x0f\n\x07is_here\x18\n \x01(\x08\x12\x12\n\nlast_error\x18\x0b \x01(\t\x12\x1b\n\x13num_unknown_changes\x18\x0c \x01(\x03\x12\x13\n\x0bwork_tokens\x18\r \x01(\x01\x32\xf8\x02\n\rRouterService\x12\x39\n\x04Pick\x12\x17.radixkv.v1.PickRequest\x1a\x18.radixkv.v1.PickResponse\x12?\n\x06Lookup\x12\x19.radixkv.v1.LookupRequest\x1a\x1a.radixkv.v1.LookupResponse\x12N\n\x0bListWorkers\x12\x1e.radixkv.v1.ListWorkersRequest\x1a\x1f.radixkv.v1.ListWorkersResponse\x12H\n\tAddWorker\x12\x1c.radixkv.v1.AddWorkerRequest\x1a\x1d.radixkv.v1.AddWorkerResponse\x12Q\n\x0cRemoveWorker\x12\x1f.radixkv.v1.RemoveWorkerRequest\x1a .radixkv.v1.RemoveWorkerResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'radixkv.v1.router_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PICKREQUEST']._serialized_start=64
-  _globals['_PICKREQUEST']._serialized_end=259
-  _globals['_WORKERLOAD']._serialized_start=261
-  _globals['_WORKERLOAD']._serialized_end=303
-  _globals['_PICKRESPONSE']._serialized_start=305
-  _globals['_PICKRESPONSE']._serialized_end=352
-  _globals['_PICK']._serialized_start=354
-  _globals['_PICK']._serialized_end=454
-  _globals['_LOOKUPREQUEST']._serialized_start=456
-  _globals['_LOOKUPREQUEST']._serialized_end=558
-  _globals['_LOOKUPRESPONSE']._serialized_start=560
-  _globals['_LOOKUPRESPONSE']._serialized_end=618
-  _globals['_WORKERMATCH']._serialized_start=620
-  _globals['_WORKERMATCH']._serialized_end=673
-  _globals['_LISTWORKERSREQUEST']._serialized_start=675
-  _globals['_LISTWORKERSREQUEST']._serialized_end=695
-  _globals['_LISTWORKERSRESPONSE']._serialized_start=698
-  _globals['_LISTWORKERSRESPONSE']._serialized_end=857
-  _globals['_WORKERSTATUS']._serialized_start=860
-  _globals['_WORKERSTATUS']._serialized_end=1144
-  _globals['_ROUTERSERVICE']._serialized_start=1147
-  _globals['_ROUTERSERVICE']._serialized_end=1366
+  _globals['_ADDWORKERREQUEST']._serialized_start=63
+  _globals['_ADDWORKERREQUEST']._serialized_end=114
+  _globals['_ADDWORKERRESPONSE']._serialized_start=116
+  _globals['_ADDWORKERRESPONSE']._serialized_end=135
+  _globals['_REMOVEWORKERREQUEST']._serialized_start=137
+  _globals['_REMOVEWORKERREQUEST']._serialized_end=174
+  _globals['_REMOVEWORKERRESPONSE']._serialized_start=176
+  _globals['_REMOVEWORKERRESPONSE']._serialized_end=198
+  _globals['_PICKREQUEST']._serialized_start=201
+  _globals['_PICKREQUEST']._serialized_end=438
+  _globals['_MODELPROMPT']._serialized_start=440
+  _globals['_MODELPROMPT']._serialized_end=493
+  _globals['_WORKERLOAD']._serialized_start=495
+  _globals['_WORKERLOAD']._serialized_end=537
+  _globals['_PICKRESPONSE']._serialized_start=539
+  _globals['_PICKRESPONSE']._serialized_end=586
+  _globals['_PICK']._serialized_start=588
+  _globals['_PICK']._serialized_end=711
+  _globals['_LOOKUPREQUEST']._serialized_start=714
+  _globals['_LOOKUPREQUEST']._serialized_end=857
+  _globals['_LOOKUPRESPONSE']._serialized_start=859
+  _globals['_LOOKUPRESPONSE']._serialized_end=917
+  _globals['_WORKERMATCH']._serialized_start=919
+  _globals['_WORKERMATCH']._serialized_end=972
+  _globals['_LISTWORKERSREQUEST']._serialized_start=974
+  _globals['_LISTWORKERSREQUEST']._serialized_end=994
+  _globals['_LISTWORKERSRESPONSE']._serialized_start=997
+  _globals['_LISTWORKERSRESPONSE']._serialized_end=1156
+  _globals['_WORKERSTATUS']._serialized_start=1159
+  _globals['_WORKERSTATUS']._serialized_end=1443
+  _globals['_ROUTERSERVICE']._serialized_start=1446
+  _globals['_ROUTERSERVICE']._serialized_end=1822
 # @@protoc_insertion_point(module_scope)

@@ -7,21 +7,53 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class AddWorkerRequest(_message.Message):
+    __slots__ = ("worker", "address")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    ADDRESS_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    address: str
+    def __init__(self, worker: _Optional[str] = ..., address: _Optional[str] = ...) -> None: ...
+
+class AddWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class RemoveWorkerRequest(_message.Message):
+    __slots__ = ("worker",)
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    worker: str
+    def __init__(self, worker: _Optional[str] = ...) -> None: ...
+
+class RemoveWorkerResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
 class PickRequest(_message.Message):
-    __slots__ = ("namespace", "sequences", "loads", "keys", "finished_pick_ids", "cost")
+    __slots__ = ("namespace", "sequences", "loads", "keys", "finished_pick_ids", "cost", "prompts")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCES_FIELD_NUMBER: _ClassVar[int]
     LOADS_FIELD_NUMBER: _ClassVar[int]
     KEYS_FIELD_NUMBER: _ClassVar[int]
     FINISHED_PICK_IDS_FIELD_NUMBER: _ClassVar[int]
     COST_FIELD_NUMBER: _ClassVar[int]
+    PROMPTS_FIELD_NUMBER: _ClassVar[int]
     namespace: _types_pb2.Namespace
     sequences: _containers.RepeatedCompositeFieldContainer[_types_pb2.TokenSequence]
     loads: _containers.RepeatedCompositeFieldContainer[WorkerLoad]
     keys: _containers.RepeatedScalarFieldContainer[str]
     finished_pick_ids: _containers.RepeatedScalarFieldContainer[int]
     cost: float
-    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.TokenSequence, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ..., keys: _Optional[_Iterable[str]] = ..., finished_pick_ids: _Optional[_Iterable[int]] = ..., cost: _Optional[float] = ...) -> None: ...
+    prompts: _containers.RepeatedCompositeFieldContainer[ModelPrompt]
+    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequences: _Optional[_Iterable[_Union[_types_pb2.TokenSequence, _Mapping]]] = ..., loads: _Optional[_Iterable[_Union[WorkerLoad, _Mapping]]] = ..., keys: _Optional[_Iterable[str]] = ..., finished_pick_ids: _Optional[_Iterable[int]] = ..., cost: _Optional[float] = ..., prompts: _Optional[_Iterable[_Union[ModelPrompt, _Mapping]]] = ...) -> None: ...
+
+class ModelPrompt(_message.Message):
+    __slots__ = ("text", "chat")
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    CHAT_FIELD_NUMBER: _ClassVar[int]
+    text: str
+    chat: bytes
+    def __init__(self, text: _Optional[str] = ..., chat: _Optional[bytes] = ...) -> None: ...
 
 class WorkerLoad(_message.Message):
     __slots__ = ("worker", "load")
@@ -38,26 +70,30 @@ class PickResponse(_message.Message):
     def __init__(self, picks: _Optional[_Iterable[_Union[Pick, _Mapping]]] = ...) -> None: ...
 
 class Pick(_message.Message):
-    __slots__ = ("worker", "matched_length", "best_length", "reason", "pick_id")
+    __slots__ = ("worker", "matched_length", "best_length", "reason", "pick_id", "prompt_length")
     WORKER_FIELD_NUMBER: _ClassVar[int]
     MATCHED_LENGTH_FIELD_NUMBER: _ClassVar[int]
     BEST_LENGTH_FIELD_NUMBER: _ClassVar[int]
     REASON_FIELD_NUMBER: _ClassVar[int]
     PICK_ID_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_LENGTH_FIELD_NUMBER: _ClassVar[int]
     worker: str
     matched_length: int
     best_length: int
     reason: str
     pick_id: int
-    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ..., best_length: _Optional[int] = ..., reason: _Optional[str] = ..., pick_id: _Optional[int] = ...) -> None: ...
+    prompt_length: int
+    def __init__(self, worker: _Optional[str] = ..., matched_length: _Optional[int] = ..., best_length: _Optional[int] = ..., reason: _Optional[str] = ..., pick_id: _Optional[int] = ..., prompt_length: _Optional[int] = ...) -> None: ...
 
 class LookupRequest(_message.Message):
-    __slots__ = ("namespace", "sequence")
+    __slots__ = ("namespace", "sequence", "prompt")
     NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
+    PROMPT_FIELD_NUMBER: _ClassVar[int]
     namespace: _types_pb2.Namespace
     sequence: _types_pb2.TokenSequence
-    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequence: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ...) -> None: ...
+    prompt: ModelPrompt
+    def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., sequence: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ..., prompt: _Optional[_Union[ModelPrompt, _Mapping]] = ...) -> None: ...
 
 class LookupResponse(_message.Message):
     __slots__ = ("matches",)

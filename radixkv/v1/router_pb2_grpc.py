@@ -50,6 +50,16 @@ class RouterServiceStub(object):
                 request_serializer=radixkv_dot_v1_dot_router__pb2.ListWorkersRequest.SerializeToString,
                 response_deserializer=radixkv_dot_v1_dot_router__pb2.ListWorkersResponse.FromString,
                 _registered_method=True)
+        self.AddWorker = channel.unary_unary(
+                '/radixkv.v1.RouterService/AddWorker',
+                request_serializer=radixkv_dot_v1_dot_router__pb2.AddWorkerRequest.SerializeToString,
+                response_deserializer=radixkv_dot_v1_dot_router__pb2.AddWorkerResponse.FromString,
+                _registered_method=True)
+        self.RemoveWorker = channel.unary_unary(
+                '/radixkv.v1.RouterService/RemoveWorker',
+                request_serializer=radixkv_dot_v1_dot_router__pb2.RemoveWorkerRequest.SerializeToString,
+                response_deserializer=radixkv_dot_v1_dot_router__pb2.RemoveWorkerResponse.FromString,
+                _registered_method=True)
 
 
 class RouterServiceServicer(object):
@@ -77,6 +87,20 @@ class RouterServiceServicer(object):
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AddWorker(self, request, context):
+        """Routes to one server more. For role admin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveWorker(self, request, context):
+        """Routes to a server no longer, however the router came to know it. For role admin.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RouterServiceServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -94,6 +118,16 @@ def add_RouterServiceServicer_to_server(servicer, server):
                     servicer.ListWorkers,
                     request_deserializer=radixkv_dot_v1_dot_router__pb2.ListWorkersRequest.FromString,
                     response_serializer=radixkv_dot_v1_dot_router__pb2.ListWorkersResponse.SerializeToString,
+            ),
+            'AddWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.AddWorker,
+                    request_deserializer=radixkv_dot_v1_dot_router__pb2.AddWorkerRequest.FromString,
+                    response_serializer=radixkv_dot_v1_dot_router__pb2.AddWorkerResponse.SerializeToString,
+            ),
+            'RemoveWorker': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveWorker,
+                    request_deserializer=radixkv_dot_v1_dot_router__pb2.RemoveWorkerRequest.FromString,
+                    response_serializer=radixkv_dot_v1_dot_router__pb2.RemoveWorkerResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -178,6 +212,60 @@ class RouterService(object):
             '/radixkv.v1.RouterService/ListWorkers',
             radixkv_dot_v1_dot_router__pb2.ListWorkersRequest.SerializeToString,
             radixkv_dot_v1_dot_router__pb2.ListWorkersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AddWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixkv.v1.RouterService/AddWorker',
+            radixkv_dot_v1_dot_router__pb2.AddWorkerRequest.SerializeToString,
+            radixkv_dot_v1_dot_router__pb2.AddWorkerResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveWorker(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/radixkv.v1.RouterService/RemoveWorker',
+            radixkv_dot_v1_dot_router__pb2.RemoveWorkerRequest.SerializeToString,
+            radixkv_dot_v1_dot_router__pb2.RemoveWorkerResponse.FromString,
             options,
             channel_credentials,
             insecure,

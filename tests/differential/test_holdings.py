@@ -59,19 +59,22 @@ def pair():
         pytest.skip("the native core is not built here")
 
 
-def random_history(pair, rng, steps):
+def random_history(pair, rng, steps, page_size):
     """Stores and trims of few runs and tokens, so that much of it makes no sense."""
     roots = {number: [core.add_root() for core in pair.both] for number in range(2)}
-    holders = [pair.call("add_holder") for _ in range(4)]
+    holders = [pair.call("add_holder", size) for size in (1, page_size) * 2]
+    size_of = dict(zip(holders, (1, page_size) * 2, strict=True))
     accepted = {True: 0, False: 0}
     for _ in range(steps):
         holder = int(rng.choice(holders))
         run, parent = (int(n) for n in rng.integers(0, 12, 2))
-        offset, keep = (int(n) for n in rng.integers(0, 6, 2))
+        # Whole pages, and now and then not.
+        unit = size_of[holder] if rng.random() < 0.9 else 1
+        offset, keep = (int(n) * unit for n in rng.integers(0, 6, 2))
         draw = rng.random()
         if draw < 0.6:
             low = -3 if rng.random() < 0.2 else 0
-            codes = rng.integers(low, 3, rng.integers(0, 6)).astype(np.int32)
+            codes = rng.integers(low, 3, unit * rng.integers(0, 6)).astype(np.int32)
             if rng.random() < 0.5:
                 parent = 0
             at = roots[int(rng.integers(2))]
@@ -88,8 +91,8 @@ def random_history(pair, rng, steps):
         else:
             pair.call("remove_holder", holder)
             holders.remove(holder)
-            holders.append(pair.call("add_holder"))
-        asked = rng.integers(0, 3, 6).tolist()
+            holders.append(pair.call("add_holder", size_of[holder]))
+        asked = rng.integers(0, 3, 2 * page_size + 6).tolist()
         found = [core.lengths(asked, at[i]).tolist() for i, core in enumerate(pair.both)
                  for at in roots.values()]  # fmt: skip
         assert found[: len(found) // 2] == found[len(found) // 2 :]
@@ -97,9 +100,10 @@ def random_history(pair, rng, steps):
     return accepted
 
 
-@pytest.mark.parametrize("seed", range(12))
-def test_histories_that_may_be_nonsense(pair, seed):
-    accepted = random_history(pair, np.random.default_rng(seed), 250)
+@pytest.mark.parametrize("page_size", [1, 4, 16])
+@pytest.mark.parametrize("seed", range(8))
+def test_histories_that_may_be_nonsense(pair, seed, page_size):
+    accepted = random_history(pair, np.random.default_rng(seed), 250, page_size)
     assert min(accepted.values()) > 20, "both what is and what is not"
 
 

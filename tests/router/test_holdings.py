@@ -1,6 +1,7 @@
 """Which core runs, and what one walk over the union answers in small, readable cases."""
 
 import sys
+from itertools import permutations
 
 import pytest
 
@@ -79,3 +80,51 @@ def test_roots_share_nothing_and_go_when_they_are_empty(holdings):
     holdings.remove_root(second)
     holdings.clear(holder)
     holdings.remove_root(first)
+
+
+def test_pages_that_begin_alike_are_held_side_by_side(holdings):
+    """What they share stays until the last of them goes, in whatever order they go."""
+    root, other = holdings.add_root(), holdings.add_holder()
+    for gone in permutations((1, 2, 3)):
+        paged = holdings.add_holder(4)
+        for run, page in ((1, (1, 2, 3, 4)), (2, (1, 2, 3, 5)), (3, (1, 2, 6, 7))):
+            assert holdings.store(paged, run, 0, 0, codes(*page), root)
+        assert holdings.store(other, 1, 0, 0, codes(1, 2, 3, 4, 5), root)
+        assert (holdings.num_tokens(paged), holdings.total_size) == (12, 8)
+        held = {run.run: run.codes.tolist() for run in holdings.runs(paged)}
+        assert held == {1: [1, 2, 3, 4], 2: [1, 2, 3, 5], 3: [1, 2, 6, 7]}
+        for run in gone:
+            assert holdings.trim(paged, run, 0)
+            assert holdings.check_integrity() == []
+            del held[run]
+            length = holdings.lengths([1, 2, 3, 4], root)[paged]
+            assert length == max((_common(page, [1, 2, 3, 4]) for page in held.values()), default=0)
+        holdings.remove_holder(paged)
+        assert holdings.trim(other, 1, 0)
+        assert (holdings.num_nodes, holdings.total_size) == (0, 0)
+
+
+def _common(one, other):
+    return next((at for at, pair in enumerate(zip(one, other, strict=True)) if len({*pair}) > 1), 4)
+
+
+def test_a_page_below_may_begin_as_its_run_goes_on(holdings):
+    root, paged = holdings.add_root(), holdings.add_holder(4)
+    assert holdings.store(paged, 1, 0, 0, codes(1, 2, 3, 4, 5, 6, 7, 8), root)
+    assert holdings.store(paged, 2, 1, 4, codes(5, 6, 9, 9), root)
+    assert not holdings.trim(paged, 1, 0), "the second run continues there"
+    assert holdings.trim(paged, 1, 4)
+    assert [run.codes.tolist() for run in holdings.runs(paged)] == [[1, 2, 3, 4], [5, 6, 9, 9]]
+    assert holdings.lengths([1, 2, 3, 4, 5, 6, 7, 8], root)[paged] == 6
+    assert holdings.trim(paged, 2, 0)
+    assert holdings.lengths([1, 2, 3, 4, 5, 6, 7, 8], root)[paged] == 4
+
+
+def test_part_of_a_page_and_a_page_twice_are_refused(holdings):
+    root, paged = holdings.add_root(), holdings.add_holder(4)
+    assert holdings.store(paged, 1, 0, 0, codes(1, 2, 3, 4, 5, 6, 7, 8), root)
+    assert not holdings.store(paged, 2, 0, 0, codes(1, 2, 3), root)
+    assert not holdings.store(paged, 2, 1, 3, codes(9, 9, 9, 9), root)
+    assert not holdings.store(paged, 2, 0, 0, codes(1, 2, 3, 4, 9, 9, 9, 9), root)
+    assert not holdings.trim(paged, 1, 6)
+    assert holdings.num_tokens(paged) == 8

@@ -11,6 +11,9 @@ from tests.support.holders import OTHER, Engine
 from tests.support.trees import CORES
 
 KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=8)
+# Of two symbols, so that pages that begin alike and end apart are frequent.
+PAGED_KEYS = st.lists(st.integers(0, 1), min_size=1, max_size=40)
+PAGE_SIZES = (1, 4, 16)
 SPACES = st.sampled_from([DEFAULT, OTHER])
 AT = st.integers(0, 99)
 
@@ -23,10 +26,10 @@ class Fleet(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.holdings, self.roots = new_holdings(self.core), {}
-        self.engines = [self.engine() for _ in range(3)]
+        self.engines = [self.engine(size) for size in PAGE_SIZES]
 
-    def engine(self):
-        return Engine(self.holdings, self.roots)
+    def engine(self, page_size):
+        return Engine(self.holdings, self.roots, page_size)
 
     def pick(self, at):
         return self.engines[at % len(self.engines)]
@@ -35,7 +38,11 @@ class Fleet(RuleBasedStateMachine):
     def insert(self, at, ids, namespace):
         self.pick(at).insert(ids, namespace)
 
-    @rule(ids=KEYS)
+    @rule(at=AT, ids=PAGED_KEYS)
+    def insert_pages(self, at, ids):
+        self.pick(at).insert(ids)
+
+    @rule(ids=KEYS | PAGED_KEYS)
     def insert_everywhere(self, ids):
         for engine in self.engines:
             engine.insert(ids)
@@ -57,16 +64,17 @@ class Fleet(RuleBasedStateMachine):
     def replace(self, at):
         gone = self.pick(at)
         self.holdings.remove_holder(gone.holder)
-        self.engines[self.engines.index(gone)] = self.engine()
+        self.engines[self.engines.index(gone)] = self.engine(gone.page_size)
 
-    @rule(ids=KEYS, namespace=SPACES)
+    @rule(ids=KEYS | PAGED_KEYS, namespace=SPACES)
     def look(self, ids, namespace):
         root = self.roots.get(namespace)
         if root is None:
             return
         lengths = self.holdings.lengths(ids, root)
         for engine in self.engines:
-            assert lengths[engine.holder] == engine.length(ids, namespace)
+            length = lengths[engine.holder]
+            assert length - length % engine.page_size == engine.length(ids, namespace)
 
     @invariant()
     def each_holder_holds_what_its_tree_holds(self):

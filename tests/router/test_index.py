@@ -105,6 +105,45 @@ def test_whole_pages_of_the_workers_own_size(index):
         assert index.lookup(asked) == {name: n for name, n in expected.items() if n}
 
 
+def test_pages_that_begin_alike_do_not_make_a_worker_fall_behind(index):
+    worker = Worker("a", page_size=4)
+    index.add_worker("a", page_size=4)
+    for page in ([1, 2, 3, 4], [1, 2, 3, 5], [1, 2, 6, 7]):
+        worker.hold([*page, *page])
+        catch_up(index, worker)
+    check_mirrors(index, worker)
+    assert index.lookup([1, 2, 3, 5, 1, 2, 3, 5, 9]) == {"a": 8}
+    worker.cache.evict(8)
+    catch_up(index, worker)
+    check_mirrors(index, worker)
+
+
+def test_a_worker_that_reports_more_than_its_slots_is_not_believed(index):
+    index.add_worker("liar", num_slots=8)
+    changes = [stored(n, n, n) for n in range(1, 100)]
+    index.apply("liar", update(1, *changes))
+    view = index.view("liar")
+    assert (view.state, view.num_tokens, view.num_unknown) == ("behind", 8, 95)
+    index.apply("liar", update(2, *changes, is_start=True, is_whole=False))
+    assert (index.view("liar").state, index.total_size) == ("behind", 8)
+    for wrong in (0, -1):
+        with pytest.raises(InvalidArgumentError, match="num_slots"):
+            index.add_worker("c", num_slots=wrong)
+
+
+def test_what_was_held_in_pages_of_another_size_is_forgotten(index):
+    worker = Worker("a", page_size=4)
+    index.add_worker("a")
+    worker.hold([1, 2, 3, 4])
+    catch_up(index, worker)
+    index.set_pool("a", 1, worker.num_slots)
+    assert index.lookup([1, 2, 3, 4]) == {"a": 4}
+    index.set_pool("a", 4, worker.num_slots)
+    assert (index.view("a").state, index.total_size) == ("behind", 0)
+    catch_up(index, worker)
+    check_mirrors(index, worker)
+
+
 def test_content_ends_a_match_between_workers(index, followed):
     a, b = followed
     spans = [(1, 2, b"cat")]

@@ -13,7 +13,11 @@ from tests.support.followers import Worker, catch_up, check_mirrors
 from tests.support.holders import OTHER
 from tests.support.trees import CORES
 
-KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=7)
+# Of two symbols where they are long, so that pages that begin alike and end apart are frequent.
+KEYS = st.lists(st.integers(0, 2), min_size=1, max_size=7) | st.lists(
+    st.integers(0, 1), min_size=4, max_size=40
+)
+PAGE_SIZES = {"a": 1, "b": 4, "c": 16}
 AT = st.integers(0, 2)
 
 
@@ -25,10 +29,17 @@ class Watched(RuleBasedStateMachine):
     @initialize()
     def begin(self):
         self.index = PrefixIndex(self.core)
-        self.workers = [Worker(name, num_slots=24) for name in "abc"]
+        self.workers = [
+            Worker(name, num_slots=40 if size == 1 else 96, page_size=size)
+            for name, size in PAGE_SIZES.items()
+        ]
         self.told = []
         for worker in self.workers:
-            self.index.add_worker(worker.name)
+            self.add(worker)
+
+    def add(self, worker):
+        size = PAGE_SIZES[worker.name]
+        self.index.add_worker(worker.name, page_size=size, num_slots=worker.num_slots)
 
     @rule(at=AT, ids=KEYS, namespace=st.sampled_from([DEFAULT, OTHER]))
     def hold(self, at, ids, namespace):
@@ -77,7 +88,7 @@ class Watched(RuleBasedStateMachine):
     def replace(self, at):
         name = self.workers[at].name
         self.index.remove_worker(name)
-        self.index.add_worker(name)
+        self.add(self.workers[at])
         # Its watch ended with it.
         self.told = [(worker, update) for worker, update in self.told if worker != name]
 
@@ -88,7 +99,7 @@ class Watched(RuleBasedStateMachine):
             if self.index.position(worker.name) is None:  # it found out while it caught up
                 catch_up(self.index, worker)
         check_mirrors(self.index, *self.workers)
-        for ids in ([0, 1, 2], [1, 1], [2]):
+        for ids in ([0, 1, 2], [1, 1], [2], [0] * 16, [0, 0, 1, 1] * 8):
             for space in (DEFAULT, OTHER):
                 found = self.index.lookup(ids, space)
                 expected = {w.name: w.cache.probe(ids, space) for w in self.workers}

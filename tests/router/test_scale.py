@@ -77,3 +77,38 @@ def test_a_long_run_that_goes_token_by_token(holdings):
     for keep in range(length - 1, -1, -1):
         assert holdings.trim(other, 1, keep)
     assert (holdings.total_size, holdings.num_nodes) == (0, 0)
+
+
+def test_memory_grows_by_bits_with_workers_and_shrinks_when_they_leave(holdings):
+    """Sets of holders grew twofold with each 64 workers, also where no more sets were needed."""
+    root, nodes = holdings.add_root(), 2_000
+    first = holdings.add_holder()
+    for at in range(nodes):
+        stored(holdings, first, at + 1, 0, 0, codes(at), root)
+    narrow = holdings.num_bytes
+    others = [holdings.add_holder() for _ in range(2_047)]
+    # A word is 64 workers; sets and words have half and a quarter to spare.
+    assert holdings.num_bytes < narrow + 2 * nodes * 2_048 // 8 + 2_048 * 200
+    for holder in others:
+        holdings.remove_holder(holder)
+    assert holdings.num_bytes < narrow + 2_048 * 200
+    for at in range(nodes):
+        assert holdings.trim(first, at + 1, 0)
+
+
+def test_ten_thousand_workers(holdings):
+    root, many = holdings.add_root(), 10_000
+    if holdings.core == "python":
+        many = 500  # each new number is looked for from the first on
+    holders = [holdings.add_holder() for _ in range(many)]
+    for holder in (0, many // 2, many - 1):
+        stored(holdings, holder, 1, 0, 0, codes(1, 2, holder), root)
+    lengths = holdings.lengths([1, 2, many - 1], root)
+    assert len(lengths) == many
+    assert {at: int(lengths[at]) for at in lengths.nonzero()[0].tolist()} == {
+        0: 2, many // 2: 2, many - 1: 3
+    }  # fmt: skip
+    assert holdings.num_bytes < 64 * 2**20
+    for holder in holders:
+        holdings.remove_holder(holder)
+    assert holdings.total_size == 0

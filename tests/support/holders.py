@@ -60,10 +60,10 @@ def plain(runs: Runs) -> dict[int, Any]:
 class Engine:
     """A worker's tree, whose changes one holder follows."""
 
-    def __init__(self, holdings: Holdings, roots: dict[Namespace, int]) -> None:
-        self.holdings, self.roots = holdings, roots
-        self.holder = holdings.add_holder()
-        self.tree = new_tree(core="python")
+    def __init__(self, holdings: Holdings, roots: dict[Namespace, int], page_size: int = 1) -> None:
+        self.holdings, self.roots, self.page_size = holdings, roots, page_size
+        self.holder = holdings.add_holder(page_size)
+        self.tree = new_tree(page_size, core="python")
         self.tree.track_changes()
         self.runs: Runs = {}
 

@@ -13,11 +13,16 @@ CHAT = "{% for m in messages %}<{{ m['role'] }}>{{ m['content'] }}{% endfor %}"
 
 
 def save_tiny_model(folder: Path) -> None:
+    save_tiny_tokenizer(folder)
+    llama(vocab_size=len(ALPHABET), max_position_embeddings=4096).save_pretrained(folder)
+
+
+def save_tiny_tokenizer(folder: Path) -> None:
+    """Of a token a byte, with a chat template."""
     tokenizer = Tokenizer(BPE({letter: at for at, letter in enumerate(ALPHABET)}, []))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     PreTrainedTokenizerFast(tokenizer_object=tokenizer, chat_template=CHAT).save_pretrained(folder)
-    llama(vocab_size=len(ALPHABET), max_position_embeddings=4096).save_pretrained(folder)
 
 
 def ids(text: str) -> list[int]:

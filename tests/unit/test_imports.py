@@ -44,8 +44,9 @@ ALLOWED = {
     "radixkv": {"cache", "errors", "tree", "memory"},
     "rpc": BELOW | {"tree", "v1"},
     "service": ON_TOP | {"rpc"},
-    "router": ON_TOP | {"rpc"},
-    "lab": ON_TOP,
+    "prompts": BELOW | {"tree"},
+    "router": ON_TOP | {"rpc", "prompts"},
+    "lab": ON_TOP | {"prompts"},
     "integrations": ON_TOP | {"rpc", "service"},
 }
 # These may use every room. They import late, which `LIGHT` below checks.

@@ -5,11 +5,13 @@ router.add_worker("a", EngineEvents("tcp://host-a:5557", "tcp://host-a:5558"), p
 
 import secrets
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
 import msgspec
 import zmq
+from zmq.utils.monitor import recv_monitor_message
 
 from radixkv.arguments import at_least
 from radixkv.cache.events import Event, Update
@@ -18,6 +20,8 @@ from radixkv.integrations.events.mirror import BlockMirror
 
 _END = 2**64 - 1
 _REPLAY_S = 10.0
+_CONNECT_S = 5.0
+_PROGRESS_S = 5.0  # how often an engine that stores nothing is known to live
 _LOOK_EVERY_MS = 200  # whether it is to end
 
 
@@ -55,25 +59,47 @@ class EventStream:
         self._last_time = 0.0
 
     def __iter__(self) -> Iterator[Update]:
-        with zmq.Context() as context, context.socket(zmq.SUB) as live:
+        with (
+            zmq.Context() as context,
+            context.socket(zmq.SUB) as live,
+            live.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED) as link,
+        ):
             live.setsockopt(zmq.LINGER, 0)
             live.set_hwm(0)
             live.connect(self._endpoint)
             live.subscribe(self._topic)
+            if not self._connected(link):
+                return
             yield Update(self._epoch, 0, is_start=True)
             yield from self._replayed(context, 0)
             poller = zmq.Poller()
-            with live.get_monitor_socket(zmq.EVENT_DISCONNECTED) as lost:
-                for socket in (live, lost):
-                    poller.register(socket, zmq.POLLIN)
-                while not self._is_closed.is_set():
-                    came = dict(poller.poll(_LOOK_EVERY_MS))
-                    if lost in came:
-                        # Numbers alone do not show that the next batches are of the same engine.
-                        raise ServiceUnavailableError(f"{self._endpoint} ended the connection")
-                    if live in came:
-                        _, number, batch = live.recv_multipart()
-                        yield from self._received(context, int.from_bytes(number, "big"), batch)
+            for socket in (live, link):
+                poller.register(socket, zmq.POLLIN)
+            shown_at = time.monotonic()
+            while not self._is_closed.is_set():
+                came = dict(poller.poll(_LOOK_EVERY_MS))
+                if link in came:
+                    # Numbers alone do not show that the next batches are of the same engine.
+                    raise ServiceUnavailableError(f"{self._endpoint} ended the connection")
+                if live in came:
+                    _, number, batch = live.recv_multipart()
+                    yield from self._received(context, int.from_bytes(number, "big"), batch)
+                elif time.monotonic() < shown_at + _PROGRESS_S:
+                    continue
+                else:
+                    yield Update(self._epoch, self._revision)
+                shown_at = time.monotonic()
+
+    def _connected(self, link: zmq.Socket[bytes]) -> bool:
+        """Wait for the connection; False if closed first. Raises ServiceUnavailableError."""
+        until = time.monotonic() + _CONNECT_S
+        while not self._is_closed.is_set():
+            if link.poll(_LOOK_EVERY_MS):
+                if recv_monitor_message(link)["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                    return True
+            elif time.monotonic() > until:
+                raise ServiceUnavailableError(f"no engine publishes events at {self._endpoint}")
+        return False
 
     def close(self) -> None:
         """End the iteration soon. Idempotent, safe at any time."""
@@ -82,9 +108,9 @@ class EventStream:
     def _received(
         self, context: zmq.Context[zmq.Socket[bytes]], number: int, batch: bytes
     ) -> Iterator[Update]:
-        time, events, *_ = msgspec.msgpack.decode(batch)
+        sent_at, events, *_ = msgspec.msgpack.decode(batch)
         if self._next is not None and number < self._next:
-            if time > self._last_time:
+            if sent_at > self._last_time:
                 raise HistoryLostError(f"{self._endpoint} restarted, with batch {number}")
             return  # the replay had it
         if self._next is not None and number > self._next:
@@ -94,10 +120,10 @@ class EventStream:
                     f"batches {self._next} to {number - 1} of {self._endpoint} are lost"
                 )
         if self._next is None or number == self._next:
-            yield from self._apply(number, time, events)
+            yield from self._apply(number, sent_at, events)
 
-    def _apply(self, number: int, time: float, events: list[Any]) -> Iterator[Update]:
-        self._next, self._last_time = number + 1, time
+    def _apply(self, number: int, sent_at: float, events: list[Any]) -> Iterator[Update]:
+        self._next, self._last_time = number + 1, sent_at
         changes = self._mirror.follow(events)
         if changes:
             self._revision += 1
@@ -124,5 +150,5 @@ class EventStream:
                 if at == _END:
                     return
                 if self._next is None or at == self._next:
-                    time, events, *_ = msgspec.msgpack.decode(batch)
-                    yield from self._apply(at, time, events)
+                    sent_at, events, *_ = msgspec.msgpack.decode(batch)
+                    yield from self._apply(at, sent_at, events)

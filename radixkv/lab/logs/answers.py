@@ -10,10 +10,10 @@ import json
 from typing import Any, TypeAlias
 
 from radixkv.arrays import Int32Array
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.chats import Message
 from radixkv.lab.logs.envelope import with_responses
-from radixkv.lab.logs.fields import Row
+from radixkv.prompts import fields
+from radixkv.prompts.chats import Message
+from radixkv.prompts.fields import Row
 
 # A message is rendered by the template; text and token ids are as the model wrote them.
 Answer: TypeAlias = Message | str | Int32Array

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass
 
-from radixkv.lab.logs import content, fields
 from radixkv.lab.logs.answers import Answer
-from radixkv.lab.logs.chat_template import ChatTemplate
-from radixkv.lab.logs.chats import Chat
 from radixkv.lab.logs.records import Prompt, Record
+from radixkv.prompts import content, fields
+from radixkv.prompts.chat_template import ChatTemplate
+from radixkv.prompts.chats import Chat
 
 
 @dataclass(frozen=True, slots=True)

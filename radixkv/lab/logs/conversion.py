@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidLogError
-from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.formats import FORMATS, format_named, format_of
 from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat
 from radixkv.lab.logs.labels import Labels
@@ -18,6 +17,7 @@ from radixkv.lab.logs.rows import LinePlace, Rows
 from radixkv.lab.logs.segments import Segments
 from radixkv.lab.logs.store import About, StoredLog, Writer
 from radixkv.lab.logs.tokenizing import Tokenizer
+from radixkv.prompts.fields import FieldError, Row
 
 _LOOKED_AT = 100  # rows, to recognize the format by
 _BATCH_CHARACTERS, _BATCH_REQUESTS = 4_000_000, 4096

@@ -4,8 +4,8 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import Row
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 _REQUESTS = ("body", "request", "request.body", "request_body", "requestBody", "payload", "params",
              "kwargs", "request_args", "input", "data")  # fmt: skip

@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias
 
-from radixkv.lab.logs.fields import FieldError, Row
+from radixkv.prompts.fields import FieldError, Row
 
 _PIECE = 2**20  # characters that are added at a time
 _LISTS = ("data", "requests", "items", "rows", "entries", "logs", "records", "examples", "traces")

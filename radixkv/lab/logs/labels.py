@@ -3,9 +3,9 @@
 from dataclasses import dataclass, field
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.records import Record
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 TIMES = ("ts", "timestamp", "TIMESTAMP", "Timestamp", "time", "arrived_at", "arrival_time",
          "created", "created_at", "startTime", "start_time", "request.ts", "request.created",

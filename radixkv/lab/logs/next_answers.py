@@ -4,7 +4,7 @@ import hashlib
 import json
 from collections.abc import Iterator
 
-from radixkv.lab.logs.chats import Chat, Message
+from radixkv.prompts.chats import Chat, Message
 
 
 class NextAnswers:

@@ -12,17 +12,17 @@ from radixkv.errors import InvalidArgumentError, InvalidLogError
 from radixkv.folders import cache_folder
 from radixkv.lab.logs import sources
 from radixkv.lab.logs.chat_prompts import ChatPrompts
-from radixkv.lab.logs.chat_template import ChatTemplate
 from radixkv.lab.logs.conversion import Conversion
-from radixkv.lab.logs.fields import TIME_UNITS
 from radixkv.lab.logs.formats import format_named
 from radixkv.lab.logs.formats.contract import Context
 from radixkv.lab.logs.labels import Labels
 from radixkv.lab.logs.requests import Progress
 from radixkv.lab.logs.rows import Rows
 from radixkv.lab.logs.store import StoredLog, open_stored
-from radixkv.lab.logs.template_files import find_template
 from radixkv.lab.logs.tokenizing import Tokenizer, load_tokenizer
+from radixkv.prompts.chat_template import ChatTemplate
+from radixkv.prompts.fields import TIME_UNITS
+from radixkv.prompts.template_files import find_template
 
 VERSION = 5  # of what is kept; a new one reads every log again
 

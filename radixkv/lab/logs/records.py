@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from radixkv.arrays import Int32Array
-from radixkv.lab.logs.chats import Chat
+from radixkv.prompts.chats import Chat
 
 
 @dataclass(frozen=True, slots=True)

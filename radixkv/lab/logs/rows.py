@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from radixkv.errors import InvalidLogError
-from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.json_values import Read, not_an_object, objects_in, values_of
 from radixkv.lab.logs.packed import read_lines
 from radixkv.lab.logs.requests import Progress
 from radixkv.lab.logs.text_lines import Line, as_utf8
+from radixkv.prompts.fields import FieldError, Row
 
 _SHOWN_BAD = 5
 _LONGEST_CELL = 2**31 - 1  # Python's own limit would refuse long prompts

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from radixkv.lab.logs.answers import FIELDS as ANSWER_FIELDS
-from radixkv.lab.logs.fields import FieldError, Row
+from radixkv.prompts.fields import FieldError, Row
 
 # Fewer words, as in a model's name or a date, label a request.
 _TEXT = re.compile(r"\S+(\s+\S+){3}")

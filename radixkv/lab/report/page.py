@@ -5,11 +5,11 @@ from typing import Any
 
 import radixkv
 from radixkv.errors import BackendUnavailableError
-from radixkv.lab.printable import on_one_line
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.report.misses import CAUSES
 from radixkv.lab.report.plots import plots, tokens
 from radixkv.lab.report.study import PAGE_SIZES, Study
+from radixkv.prompts.printable import on_one_line
 
 _WORTH_SHOWING = 0.001  # of the computed tokens
 TEMPLATE = Path(__file__).with_name("page.html.jinja")

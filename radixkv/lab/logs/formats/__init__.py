@@ -1,7 +1,6 @@
 """The log formats that the lab reads: one file each, and one line each in `FORMATS`."""
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats import (
     anthropic,
     blocks,
@@ -15,6 +14,7 @@ from radixkv.lab.logs.formats import (
     text,
 )
 from radixkv.lab.logs.formats.contract import LogFormat
+from radixkv.prompts.fields import Row
 
 # The first that recognizes one of a log's first rows is the format of the log.
 FORMATS: dict[str, LogFormat] = {

@@ -4,14 +4,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from radixkv.lab.logs.answers import answers_of, message_of
-from radixkv.lab.logs.chats import Chat, Message
 from radixkv.lab.logs.envelope import request_of
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats import chat
 from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
 from radixkv.lab.logs.labels import time_of
 from radixkv.lab.logs.records import Record
 from radixkv.lab.logs.unknown_text import refuse_unknown_text
+from radixkv.prompts import openai
+from radixkv.prompts.chats import Chat, Message
+from radixkv.prompts.fields import Row
 
 _ITS_OWN = ("tool_use", "tool_result", "thinking")
 
@@ -38,7 +39,9 @@ def parser(context: Context) -> Parse:
     def parse(row: Row) -> Iterator[Record]:
         request = request_of(row, chat.is_request) or row
         refuse_unknown_text(request, ("messages", "system", "tools"), context.ignored)
-        found = chat.chat_of({**request, "tools": None}, time_of(row, context.time_unit))
+        found = openai.chat_of(
+            {**request, "tools": None}, time_of(row, context.time_unit), message_of
+        )
         system = [{"role": "system", "content": request["system"]}] if request.get("system") else []
         messages = [*map(message_of, system)]
         messages += [each for message in found.messages for each in _with_results(message)]
@@ -66,7 +69,7 @@ def _tools(request: Row) -> list[dict[str, Any]]:
     return [
         {"name": each.get("name"), "description": each.get("description"),
          "parameters": each.get("input_schema")}
-        for each in chat.tools_of(request)
+        for each in openai.tools_of(request)
     ]  # fmt: skip
 
 

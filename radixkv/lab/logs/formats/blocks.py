@@ -7,11 +7,11 @@ Blocks are of 512 tokens, or of the power of two that fits the lengths of the fi
 
 from collections.abc import Iterator
 
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import FieldError, Row
 from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat, Parse
 from radixkv.lab.logs.records import BlockTokens, Prompt, Record
 from radixkv.pages import round_up
+from radixkv.prompts import fields
+from radixkv.prompts.fields import FieldError, Row
 
 _USUAL = 512
 _SIZES = (_USUAL, *(2**power for power in range(12, -1, -1)))

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 
 from radixkv.lab.logs.chat_prompts import ChatPrompts
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.records import Record
+from radixkv.prompts.fields import Row
 
 
 @dataclass(frozen=True, slots=True)

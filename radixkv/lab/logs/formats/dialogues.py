@@ -8,13 +8,13 @@ as ShareGPT has them, and {"turns": [...]} of texts or prompts, as AIPerf's sess
 from collections.abc import Iterator
 from typing import Any
 
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.chats import Chat, Message, requests_of_dialogue
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
 from radixkv.lab.logs.labels import time_of
 from radixkv.lab.logs.records import Record
 from radixkv.lab.logs.unknown_text import refuse_unknown_text
+from radixkv.prompts import fields
+from radixkv.prompts.chats import Chat, Message, requests_of_dialogue
+from radixkv.prompts.fields import Row
 
 _LISTS = ("conversations", "conversation")
 _ROLES = {"human": "user", "gpt": "assistant", "bing": "assistant", "chatgpt": "assistant",

@@ -6,11 +6,11 @@ Also under the names token_ids, prompt_token_ids and input_ids, and output_ids.
 from collections.abc import Iterator
 
 from radixkv.arrays import Int32Array
-from radixkv.lab.logs import fields
 from radixkv.lab.logs.envelope import request_of
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
 from radixkv.lab.logs.records import Record
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 _NAMED = ("token_ids", "prompt_token_ids", "input_ids")
 _OUTPUTS = ("outputs", "output_ids", "output_token_ids", "response.output_ids")

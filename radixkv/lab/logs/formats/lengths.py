@@ -7,11 +7,11 @@ GeneratedTokens, TIMESTAMP; Request tokens, Response tokens; num_prefill_tokens,
 import re
 from collections.abc import Iterable, Iterator
 
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats.blocks import output_of_length
 from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat, Parse
 from radixkv.lab.logs.records import BlockTokens, Record
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 WHOLE_SEGMENT = 2**31 - 1  # one value stands for all tokens of a prompt
 # Without case, spaces and underscores.

@@ -3,16 +3,16 @@
 from collections.abc import Iterator
 from typing import Any
 
-from radixkv.lab.logs import fields
 from radixkv.lab.logs.answers import answers_of, message_of, tool_call
-from radixkv.lab.logs.chats import Chat, Message
 from radixkv.lab.logs.envelope import request_of
-from radixkv.lab.logs.fields import Row
-from radixkv.lab.logs.formats.chat import tools_of
 from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
 from radixkv.lab.logs.labels import time_of
 from radixkv.lab.logs.records import Record
 from radixkv.lab.logs.unknown_text import refuse_unknown_text
+from radixkv.prompts import fields
+from radixkv.prompts.chats import Chat, Message
+from radixkv.prompts.fields import Row
+from radixkv.prompts.openai import tools_of
 
 _KNOWN = ("input", "instructions", "tools")
 # Beside a list of messages, what shows that a text input belongs to this format.

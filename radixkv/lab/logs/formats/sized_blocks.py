@@ -5,11 +5,11 @@
 
 from collections.abc import Iterator
 
-from radixkv.lab.logs import fields
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats.blocks import record_of_blocks
 from radixkv.lab.logs.formats.contract import BlockLayout, Context, LogFormat, Parse
 from radixkv.lab.logs.records import Record
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 
 def layout(rows: list[Row]) -> BlockLayout:

@@ -5,13 +5,13 @@ Answers as completion servers and benchmark clients write them (see `answers`).
 
 from collections.abc import Iterator
 
-from radixkv.lab.logs import fields
 from radixkv.lab.logs.answers import answers_of
 from radixkv.lab.logs.envelope import request_of
-from radixkv.lab.logs.fields import Row
 from radixkv.lab.logs.formats.contract import Context, LogFormat, Parse
 from radixkv.lab.logs.records import Record
 from radixkv.lab.logs.unknown_text import refuse_unknown_text
+from radixkv.prompts import fields
+from radixkv.prompts.fields import Row
 
 _PROMPTS = ("prompt", "text_input", "input_text", "text")
 

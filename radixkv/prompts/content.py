@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from radixkv.arrays import Int32Array
-from radixkv.lab.logs import fields
+from radixkv.prompts import fields
 
 Part: TypeAlias = dict[str, Any]
 _TEXTS = ("text", "input_text", "output_text", "refusal")

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from radixkv.errors import InvalidArgumentError
-from radixkv.lab.logs.chat_template import PREPARATIONS, ChatTemplate, check_template
+from radixkv.prompts.chat_template import PREPARATIONS, ChatTemplate, check_template
 
 # Where the tokenizer brings no template: ChatML, tools as a system message.
 CHATML = """\

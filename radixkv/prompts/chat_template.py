@@ -7,10 +7,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.lab.logs import content, fields
-from radixkv.lab.logs.chats import Chat, Message
-from radixkv.lab.logs.fields import FieldError
-from radixkv.lab.printable import on_one_line
+from radixkv.prompts import content, fields
+from radixkv.prompts.chats import Chat, Message
+from radixkv.prompts.fields import FieldError
+from radixkv.prompts.printable import on_one_line
 
 # Templates that write today's date get that of the request: a log reads the same every day.
 _DATE = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")
