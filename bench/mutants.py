@@ -120,7 +120,7 @@ def is_noticed(mutant: Mutant) -> str | None:
         done = subprocess.run(
             [sys.executable, "bench/mutant.py", mutant.file, str(mutant.number), *arguments],
             cwd=ROOT, env=os.environ | {"HYPOTHESIS_PROFILE": "dev", "OMP_NUM_THREADS": "1"},
-            capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=_modestly,
+            capture_output=True, text=True, timeout=TIMEOUT_S, preexec_fn=_within_memory,
         )  # fmt: skip
     except subprocess.TimeoutExpired:
         return "it hangs"
@@ -130,8 +130,7 @@ def is_noticed(mutant: Mutant) -> str | None:
     return failed[0].split(" - ")[0] if failed else f"status {done.returncode}"
 
 
-def _modestly() -> None:
-    os.nice(15)
+def _within_memory() -> None:
     resource.setrlimit(resource.RLIMIT_AS, (MEMORY_BYTES, MEMORY_BYTES))
 
 
