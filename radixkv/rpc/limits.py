@@ -27,6 +27,9 @@ CONCURRENT_CALLS: dict[CallKind, int] = {
 MAX_STREAMS_A_CONNECTION, MAX_CALLS_IN_PYTHON = 256, 8192
 # Streams that take no token: watches of health, reflection.
 MAX_OPEN_STREAMS, MAX_OPEN_STREAMS_A_CONNECTION = 1024, 16
+# A caller beyond its calls a second gets its refusals this late, so that one which asks again at
+# once does not take the server's time with refusals alone; so many of one caller wait at once.
+REFUSAL_DELAY_S, MOST_LATE_REFUSALS = 0.5, 256
 MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
 MAX_LEASES, MAX_PINS = 16_384, 65_536
 # Of a stream of requests, which are all small.

@@ -20,6 +20,7 @@ from radixkv.errors import (
 )
 from radixkv.integrations.transformers import Generator, pool_for
 from radixkv.integrations.transformers.generator import _on_their_way
+from tests.support.cancelling import Cancelling
 from tests.support.waiting import run_threads
 
 SYSTEM = [5, 9, 2, 14, 7, 3, 11, 60, 61, 62, 8, 4]
@@ -586,6 +587,16 @@ def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
     for generation in generations:
         assert generation.is_done
         assert generation.tokens == alone(generation.prompt.tolist(), len(generation.tokens))
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_requests_that_are_cancelled_and_sent_again_change_no_other(tiny_llama, alone, page_size):
+    """In a pool that evicts and retracts; `python -m bench.hostile requests` does 10,000."""
+    generator = Generator(tiny_llama, num_slots=64, page_size=page_size, max_batch=5, chunk_size=5)
+    work = Cancelling(generator, alone, random.Random(page_size))
+    work.run(100)
+    assert work.strangers > 20
+    assert_nothing_is_held(generator)
 
 
 def test_two_generators_may_run_one_model_in_threads_of_their_own(tiny_llama, alone):

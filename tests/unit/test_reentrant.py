@@ -68,10 +68,10 @@ print(router.index.check_integrity())
 """
 
 
-def run(script, **values):
+def run(script, timeout=120, **values):
     code = (COMMON + script).format(**values)
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False
     )
 
 
