@@ -17,7 +17,7 @@ from radixkv.service import Client
 from radixkv.service.client import lease_calls
 from radixkv.service.client.lease_calls import LeaseRef
 
-FEW, MANY, LEASES, ENDING, TTL_S = 10_000, 10_000_000, 1_000, 12_000, 90.0
+FEW, MANY, LEASES, ENDING, TTL_S = 10_000, 10_000_000, 1_000, 12_000, 240.0
 FREE = "leases = 16000"
 
 
