@@ -459,6 +459,14 @@ class PrefixCache:
             )
         self._begin_epoch()
 
+    def __repr__(self) -> str:
+        with self.lock:
+            return (
+                f"<PrefixCache {self.core} slots={self.num_slots} page_size={self.page_size} "
+                f"policy={self.tree.policy} cached={self.tree.total_size} "
+                f"free={self.slots.ledger.free_size} requests={len(self._lifecycle.live)}>"
+            )
+
     def _begin_epoch(self) -> None:
         self._lifecycle.forget(self.loans.forget())
         self.events.clear()

@@ -14,6 +14,8 @@ DATA_DEADLINE_S = 1.0
 ADMIN_DEADLINE_S = 10.0
 # For callers that set no deadline.
 LONGEST_CALL_S = 30.0
+# What a line of the log tells of, streams apart.
+SLOW_CALL_S = 1.0
 # The largest call that runs in the event loop: a quarter of a million packed tokens, about 1 ms.
 MOST_BYTES_AT_ONCE = 1 << 20
 # Calls under way at once, of all callers; more are refused. Streams cannot starve the rest.

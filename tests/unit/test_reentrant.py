@@ -36,7 +36,7 @@ SIGNAL = """
 cache.finish(cache.admit([9] * 40))
 def handle(*_):
     cache.evict(1)
-    cache.events.read(0, cache.events.compact_revision, 1000)
+    cache.events.read(cache.events.epoch, cache.events.compact_revision, 1000)
 signal.signal(signal.SIGALRM, handle)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 for n in range({rounds}):

@@ -1,5 +1,6 @@
 """EvictPrefixes and AdminService."""
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any
@@ -21,6 +22,8 @@ from radixkv.v1.admin_pb2 import (
 )
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
 from radixkv.v1.types_pb2 import ResponseHeader
+
+logger = logging.getLogger(__name__)
 
 _MOST_VIOLATIONS = 100
 
@@ -69,7 +72,10 @@ class AdminHandlers:
         return reply.message
 
     def _clear(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
+        num_tokens = self._cache.tree.total_size
         self._cache.reset(force=request.force)
+        who = call.caller.name or "a caller"
+        logger.warning("cache cleared, %d tokens are gone: %s asked for it", num_tokens, who)
         self._context.leases.settle()
         return ClearCacheResponse(header=self._context.header(call))
 
