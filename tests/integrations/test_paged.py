@@ -22,10 +22,11 @@ TINY = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+WINDOWED = ["sliding_attention", "full_attention", "sliding_attention"]
 SERVED = {
     "llama": {},
-    "mistral": {"sliding_window": None},
-    "qwen2": {},
+    "mistral": {"sliding_window": 8},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     "qwen3": {"head_dim": 8},
     "qwen3_moe": {},
     "mixtral": {},
@@ -34,14 +35,16 @@ SERVED = {
     "olmo2": {},
     "granite": {"attention_multiplier": 0.3},
     "starcoder2": {"sliding_window": None},
+    "gemma2": {"head_dim": 8, "sliding_window": 6, "attn_logit_softcapping": 2.0},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 6, "layer_types": WINDOWED},
+    "gpt_oss": {"head_dim": 8, "sliding_window": 6, "layer_types": WINDOWED},
     "cohere": {},
     "gpt_neox": {"num_key_value_heads": None},
     "gpt2": {"num_key_value_heads": None},
 }
 REFUSED = {
-    "mistral": ({"sliding_window": 8}, "mask must be fully causal"),
-    "gemma2": ({"head_dim": 8}, "mask must be fully causal"),
-    "gpt_oss": ({"head_dim": 8}, "mask must be fully causal"),
+    "bert": ({"num_key_value_heads": None}, "mask must be causal"),
+    "stablelm": ({}, "StableLmForCausalLM is not served: the model must pass on"),
     "qwen3_next": ({"head_dim": 8}, "does not run over a KV pool"),
     "diffllama": ({}, r"in layers \[0, 0, 1, 1, 2, 2\]"),
     "biogpt": ({"num_key_value_heads": None}, "attention_mask must be None"),
@@ -118,14 +121,14 @@ def test_a_model_that_would_come_out_wrong_is_refused(kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("softcap", 30.0), ("s_aux", torch.ones(4)), ("sliding_window", 8)]
+    ("name", "value"), [("position_bias", torch.ones(4)), ("is_causal", False), ("block_size", 8)]
 )
 def test_a_feature_of_attention_is_never_ignored(name, value):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     paged.backend.plan(AttentionBatch([np.array([1], np.int32)], [1]))
     model.set_attn_implementation("radixkv")
-    with pytest.raises(InvalidArgumentError, match=f"{name} must not be set"):
+    with pytest.raises(InvalidArgumentError, match=f"{name} must not be set|must be causal"):
         model(
             torch.tensor([[1]]),
             position_ids=torch.tensor([[0]]),
@@ -167,7 +170,7 @@ def test_a_call_without_a_plan_or_with_a_mask_says_so():
     paged = PagedModel(model, pool_for(model, 16))
     model.set_attn_implementation("radixkv")
     tokens = torch.tensor([[1, 2]])
-    with pytest.raises(InvalidArgumentError, match="called with radix=backend"):
+    with pytest.raises(InvalidArgumentError, match=r"called with \(radix=backend\)"):
         model(tokens)
     with pytest.raises(InvalidArgumentError, match="attention_mask must be None"):
         model(tokens, attention_mask=torch.tensor([[0, 1]]), radix=paged.backend)
