@@ -9,6 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from radixkv.attention import AttentionBatch
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.transformers.paged import PagedCache, PagedModel, pool_for
+from radixkv.integrations.transformers.refusals import IN_STEP
+from tests.support.waiting import run_threads
 
 TINY = {
     "vocab_size": 97,
@@ -123,7 +125,7 @@ def test_a_model_that_would_come_out_wrong_is_refused(kind):
 @pytest.mark.parametrize(
     ("name", "value"), [("position_bias", torch.ones(4)), ("is_causal", False), ("block_size", 8)]
 )
-def test_a_feature_of_attention_is_never_ignored(name, value):
+def test_a_feature_of_attention_is_never_ignored(in_step, name, value):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     paged.backend.plan(AttentionBatch([np.array([1], np.int32)], [1]))
@@ -165,7 +167,38 @@ def test_a_pool_of_another_shape_is_refused():
         PagedModel(model, pool_for(tiny_model("llama", num_hidden_layers=4), 16))
 
 
-def test_a_call_without_a_plan_or_with_a_mask_says_so():
+@pytest.fixture
+def in_step():
+    """This thread is in a step, as it is while a PagedModel computes."""
+    token = IN_STEP.set(True)
+    yield
+    IN_STEP.reset(token)
+
+
+def test_a_plain_call_in_another_thread_is_told_of_the_step():
+    model = tiny_model("llama")
+    paged = PagedModel(model, pool_for(model, 16))
+    told = []
+
+    def call(*_):
+        for mask in (None, torch.tensor([[1, 1]])):
+            with pytest.raises(InvalidArgumentError) as caught:
+                model(torch.tensor([[1, 2]]), attention_mask=mask)
+            told.append(str(caught.value))
+
+    def meanwhile(*_):
+        hook.remove()
+        run_threads(call)
+
+    hook = model.model.layers[0].register_forward_hook(meanwhile)
+    batch = AttentionBatch([np.array([4], np.int32)], [1])
+    found = paged.logits(np.array([1]), batch, np.array([0]))
+    assert torch.allclose(found[0], own_logits(model, [1])[0], atol=1e-5)
+    assert len(told) == 2
+    assert all("while a Generator is in a step of it" in text for text in told)
+
+
+def test_a_call_without_a_plan_or_with_a_mask_says_so(in_step):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     model.set_attn_implementation("radixkv")

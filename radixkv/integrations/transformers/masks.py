@@ -17,6 +17,7 @@ from transformers.masking_utils import (
 )
 
 from radixkv.errors import InvalidArgumentError
+from radixkv.integrations.transformers.refusals import refuse_calls_of_others
 
 # The windows of the masks that were asked for; None: a mask without a window.
 _asked_for: ContextVar[set[int | None] | None] = ContextVar("asked_for", default=None)
@@ -24,6 +25,7 @@ _asked_for: ContextVar[set[int | None] | None] = ContextVar("asked_for", default
 
 def no_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **sizes: Any) -> None:
     """transformers' mask function."""
+    refuse_calls_of_others()
     if attention_mask is not None:
         raise InvalidArgumentError("attention_mask must be None: a packed batch has no mask")
     window = None if mask_function is causal_mask_function else _window_of(mask_function)

@@ -26,7 +26,12 @@ from radixkv.attention.scores import PLAIN
 from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers.graphs import DecodeGraphs
 from radixkv.integrations.transformers.masks import asked_for, check_windows, no_mask
-from radixkv.integrations.transformers.refusals import refuse_features, refuse_model
+from radixkv.integrations.transformers.refusals import (
+    IN_STEP,
+    refuse_calls_of_others,
+    refuse_features,
+    refuse_model,
+)
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 ATTENTION = "radixkv"
@@ -85,6 +90,7 @@ def paged_attention(
     **features: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: `query` over the pool. `key`, `value` are there already."""
+    refuse_calls_of_others()
     if radix is None:
         raise InvalidArgumentError(
             "the model must pass on to its attention what it is called with (radix=backend); "
@@ -282,9 +288,11 @@ def _attention_of(model: PreTrainedModel) -> Iterator[None]:
     with _IN_USE.setdefault(model, RLock()):
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
+        token = IN_STEP.set(True)
         try:
             yield
         finally:
+            IN_STEP.reset(token)
             model.set_attn_implementation(before)
 
 
