@@ -13,7 +13,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test test-all lint format type bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-files host-sglang host-sglang-setup host-vllm proto proto-check native native-asan fuzz clean
+.PHONY: help install demo test test-all lint format type mutants bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-files host-sglang host-sglang-setup host-vllm proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -46,6 +46,9 @@ type: install
 
 bench: install
 	$(PY) -m bench
+
+mutants: install  ## whether tests notice 100 changed lines, one at a time; half an hour
+	$(PY) -m bench.mutants
 
 bench-tree: native  ## the tree and its peers, in turn, in one run
 	$(PY) -m bench.tree

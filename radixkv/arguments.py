@@ -44,6 +44,14 @@ def as_int(value: Any, name: str) -> int:
         raise InvalidArgumentError(f"{name} must be an int; got {value!r}") from None
 
 
+def check_whole_pages(length: int, page_size: int) -> None:
+    """Raises InvalidArgumentError for a part of a page."""
+    if length % page_size:
+        raise InvalidArgumentError(
+            f"token_ids must be whole pages of {page_size}; got {length} tokens"
+        )
+
+
 def check_page_size(page_size: object) -> None:
     """Raises InvalidArgumentError unless it is an int of at least 1, and of no other type."""
     if type(page_size) is not int or page_size < 1:

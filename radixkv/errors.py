@@ -28,6 +28,7 @@
     │   ├── RevisionInFutureError               events that have not happened yet
     │   └── WatcherTooSlowError                 a watcher fell behind what the log keeps
     ├── NoWorkersError                          a router has no worker to pick
+    ├── ModelOutputError                        a model gave logits that are not numbers
     ├── CoreUnavailableError                    the native core was asked for and is not built
     ├── BackendUnavailableError                 a package or device is missing for what was asked
     └── ServiceError                            an error that a radixkv service answered
@@ -217,6 +218,13 @@ class NoWorkersError(RadixKVError):
     """The router knows no worker, or the caller allows none."""
 
     reason = "NO_WORKERS"
+
+
+class ModelOutputError(RadixKVError):
+    """A model gave logits that are not numbers, so its K/V may be none either; nothing of that is
+    cached."""
+
+    reason = "MODEL_OUTPUT"
 
 
 class CoreUnavailableError(RadixKVError):

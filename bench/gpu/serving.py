@@ -58,7 +58,10 @@ class Forced(Generator):
     def _compute(self, step: Step) -> tuple[torch.Tensor, list[int]]:
         logits, sampled = super()._compute(step)
         if self.tokens:
-            sampled = [self.tokens[each][len(each.tokens)] for each in step.sampling]
+            sampled = [
+                self.tokens[each.generation][len(each.generation.tokens)] if each.samples else token
+                for each, token in zip(step.work, sampled, strict=True)
+            ]
         return logits, sampled
 
 

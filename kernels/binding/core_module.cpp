@@ -51,6 +51,8 @@ void bind_tree(nb::module_& module) {
              "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
              "checked"_a = false)
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none())
+        .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("reset", &TreeBinding::reset)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,

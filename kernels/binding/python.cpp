@@ -58,6 +58,7 @@ void import_python() {
         .check_namespace = space.attr("check_namespace"),
         .check_pool_shape = allocator.attr("check_pool_shape"),
         .check_range = allocator.attr("check_range"),
+        .check_whole_pages = nb::module_::import_("radixkv.arguments").attr("check_whole_pages"),
         .get_policy = policies.attr("get_policy"),
     };
 }

@@ -22,7 +22,7 @@ struct Imports {
     nb::object array_type, deque, no_slots, zeros;
     nb::object ContentTable, count_codes, hash_space;
     nb::object asarray, as_int, at_least, as_slots, as_token_ids, check_namespace, check_pool_shape,
-        check_range, get_policy;
+        check_range, check_whole_pages, get_policy;
 };
 
 // Imports NumPy and what is listed above.

@@ -363,6 +363,42 @@ nb::object TreeBinding::evict(nb::handle num_tokens) {
     return slots;
 }
 
+nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
+    nb::object codes = encode(ids, content, false);
+    if (!codes) codes = convert_token_ids(ids, "token_ids");
+    auto array = view_int32(codes);
+    Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
+    python().check_whole_pages(key.size, tree_.page_size);
+    NodeId root = settle([&] { return spaces_.find(space); });
+    Descent found = tree_.descend(root, key, path_);
+    std::vector<NodeId> going;
+    if (found.length < key.size) return evict_nodes(going, NONE, 0);
+    NodeId partial = found.partial;
+    tree_.unlocked_below(partial != NONE ? partial : path_.empty() ? root : path_.back(), going);
+    if (partial == NONE || tree_.node(partial).lock_ref) return evict_nodes(going, NONE, 0);
+    return evict_nodes(going, partial, found.length - tree_.node(partial).start);
+}
+
+// Drops `nodes`, in this order, and then of `cut`, unless it is NONE, the tokens from `keep` on.
+nb::object TreeBinding::evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep) {
+    uint64_t count = cut == NONE ? 0 : tree_.node(cut).length - keep;
+    for (NodeId id : nodes) count += tree_.node(id).length;
+    int32_t* out;
+    nb::object slots = new_array(count, out);
+    if (!count) return slots;
+    NodeId empty_root = NONE;
+    std::vector<int32_t> released;
+    auto on_trim = [&](const Trim& trim) { record_trimmed(trim, released); };
+    auto on_empty = [&](NodeId root) { empty_root = root; };
+    tree_.policy().begin_eviction(total_size());
+    for (NodeId id : nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
+    if (cut != NONE) tree_.drop_tail(cut, keep, out, on_trim, on_empty);
+    tree_.policy().end_eviction(total_size());
+    if (empty_root != NONE) spaces_.remove(empty_root);
+    if (!released.empty()) release_content(released);
+    return slots;
+}
+
 void TreeBinding::evict_slots(uint64_t count, int32_t* out) {
     std::vector<NodeId> empty_roots;
     std::vector<int32_t> released;

@@ -34,6 +34,7 @@ class TreeBinding {
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object evict(nb::handle num_tokens);
+    nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
     nb::object reset();
 
     // ---- a request's admission and publication: see `RadixTree` ----
@@ -107,6 +108,7 @@ class TreeBinding {
 
     void record_stored(NodeId leaf, nb::handle space, bool has_content);
     void evict_slots(uint64_t count, int32_t* out);
+    nb::object evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
     bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);

@@ -248,6 +248,13 @@ void Tree::note_end_of_run(const Node& leaf) {
     }
 }
 
+void Tree::unlocked_below(NodeId top, std::vector<NodeId>& out) const {
+    walk(top, out);
+    auto is_locked = [&](NodeId id) { return nodes_[id].lock_ref > 0; };
+    out.erase(std::remove_if(out.begin(), out.end(), is_locked), out.end());
+    std::reverse(out.begin(), out.end());
+}
+
 NodeId Tree::remove_leaf(NodeId id) {
     NodeId parent = nodes_[id].parent;
     assert(nodes_[id].is_leaf() && !nodes_[id].lock_ref && parent != NONE);

@@ -125,6 +125,15 @@ class Tree {
     template <class OnTrim, class OnEmpty>
     void evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty);
 
+    // What is below a node and under no lock, children before their parents.
+    void unlocked_below(NodeId node, std::vector<NodeId>& out) const;
+
+    // Frees the tokens of a leaf under no lock from `keep` on, as `evict` does; returns where in
+    // `out` the next slots go.
+    template <class OnTrim, class OnEmpty>
+    int32_t* drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim& on_trim,
+                       const OnEmpty& on_empty);
+
     void clear();
 
     // ---- walking, pickling, checking ----
@@ -242,25 +251,33 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
     policy_->begin_eviction(evictable_ + protected_);
     while (count > 0) {
         NodeId victim = policy_->victim();
-        assert(victim != NONE && nodes_[victim].is_leaf() && !nodes_[victim].lock_ref);
-        Node& node = nodes_[victim];
-        uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, node.length));
-        uint32_t keep = node.length - going;
-        on_trim(Trim{node, keep});
-        policy_->trim(victim, keep);
-        node.copy_slots(keep, going, out);
-        out += going;
+        assert(victim != NONE);
+        uint32_t length = nodes_[victim].length;
+        uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, length));
+        out = drop_tail(victim, length - going, out, on_trim, on_empty);
         count -= going;
-        evictable_ -= going;
-        if (keep > 0) {
-            node.shorten(keep);
-            policy_->resized(victim);
-        } else if (NodeId empty_root = remove_leaf(victim)) {
-            on_empty(empty_root);
-        }
     }
     assert(count == 0);
     policy_->end_eviction(evictable_ + protected_);
+}
+
+template <class OnTrim, class OnEmpty>
+int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim& on_trim,
+                         const OnEmpty& on_empty) {
+    Node& node = nodes_[leaf];
+    assert(node.is_leaf() && !node.lock_ref && keep < node.length);
+    uint32_t going = node.length - keep;
+    on_trim(Trim{node, keep});
+    policy_->trim(leaf, keep);
+    node.copy_slots(keep, going, out);
+    evictable_ -= going;
+    if (keep > 0) {
+        node.shorten(keep);
+        policy_->resized(leaf);
+    } else if (NodeId empty_root = remove_leaf(leaf)) {
+        on_empty(empty_root);
+    }
+    return out + going;
 }
 
 }  // namespace radixkv

@@ -49,7 +49,8 @@ class Insert:
     """Tokens whose K/V is in `slots`, below `pin` or, without one, from the first token on.
 
     content: spans of these tokens; one that begins with the first of them continues a span of equal
-    id that ends with the pin. keep: whether a pin on all of it remains.
+    id that ends with the pin. keep: whether a pin on all of it remains. priority: what the policy
+    of that name goes by; all tokens of the key have it at least.
     """
 
     token_ids: Int32Array
@@ -57,6 +58,7 @@ class Insert:
     content: tuple[ContentSpan, ...] = ()
     pin: Pin | None = None
     keep: bool = False
+    priority: int = 0
 
 
 class Inserted(NamedTuple):
@@ -253,7 +255,12 @@ class Loans:
         length = round_down(len(tokens), self._slots.page_size)
         content = cut_content(_content_of(pin, insert), length)
         result = tree.insert(
-            tokens[:length], slots[:length], namespace, content=content, checked=True
+            tokens[:length],
+            slots[:length],
+            namespace,
+            content=content,
+            priority=insert.priority,
+            checked=True,
         )
         existing = result.prefix_length
         new = slots[existing:length]
@@ -292,7 +299,7 @@ class Loans:
         pin = insert.pin
         if pin is not None and (pin not in self.pins or pin.handle is None):
             raise StaleHandleError("pin must be held; got one that was dropped or reset")
-        return Insert(tokens, slots, spans, pin, insert.keep)
+        return Insert(tokens, slots, spans, pin, insert.keep, insert.priority)
 
     def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
         self._slots.allocator.check_range(slots)

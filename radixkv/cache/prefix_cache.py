@@ -418,6 +418,19 @@ class PrefixCache:
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
     @transaction
+    def evict_below(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> int:
+        """Tokens evicted: all that continue `token_ids` and that no request and no pin holds.
+
+        `token_ids` stay; without any, the whole namespace goes. 0 where they are not cached whole.
+        Cost: O(nodes below).
+        Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError,
+        InvalidNamespaceError.
+        """
+        return self.slots.evict_below(token_ids, self._weights.present(namespace), content)
+
+    @transaction
     def set_weight_version(self, version: int) -> None:
         """The weights changed: what was admitted before is no longer matched nor published.
 
@@ -445,6 +458,14 @@ class PrefixCache:
                 pins=pins,
             )
         self._begin_epoch()
+
+    def __repr__(self) -> str:
+        with self.lock:
+            return (
+                f"<PrefixCache {self.core} slots={self.num_slots} page_size={self.page_size} "
+                f"policy={self.tree.policy} cached={self.tree.total_size} "
+                f"free={self.slots.ledger.free_size} requests={len(self._lifecycle.live)}>"
+            )
 
     def _begin_epoch(self) -> None:
         self._lifecycle.forget(self.loans.forget())

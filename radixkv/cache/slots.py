@@ -8,7 +8,8 @@ from radixkv.arrays import Int32Array
 from radixkv.cache.ledger import Fence, SlotLedger
 from radixkv.cache.stats import Totals
 from radixkv.memory import TokenToKVAllocator
-from radixkv.tree import RadixTree
+from radixkv.tree import Namespace, RadixTree, TokenIds
+from radixkv.tree.content import Content
 
 
 class Slots:
@@ -37,7 +38,13 @@ class Slots:
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         """Tokens evicted, whose slots are freed behind `fence`."""
-        slots = self.tree.evict(num_tokens)
+        return self._evicted(self.tree.evict(num_tokens), fence)
+
+    def evict_below(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
+        """As `RadixTree.evict_below`; how many tokens were evicted."""
+        return self._evicted(self.tree.evict_below(token_ids, namespace, content=content))
+
+    def _evicted(self, slots: Int32Array, fence: Fence | None = None) -> int:
         self.totals.evicted_tokens += len(slots)
         self.ledger.free(slots, fence)
         return len(slots)

@@ -114,9 +114,12 @@ class ServerFlags:
 
 def say_where(server: "Server", what: str) -> None:
     """Print on standard error where a started server listens, and what it is."""
-    print(f"radixkv: listening on {server.address}, {what}", file=sys.stderr, flush=True)
+    lines = [f"radixkv: listening on {server.address}, {what}"]
     if server.metrics_address is not None:
-        print(f"radixkv: metrics on {server.metrics_address}", file=sys.stderr, flush=True)
+        lines.append(f"radixkv: metrics on {server.metrics_address}")
+    # A log on a full disk is no reason not to serve.
+    with suppress(OSError):
+        print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 @contextmanager

@@ -16,6 +16,7 @@ from radixkv.errors import (
     DeadlineExceededError,
     DrainingError,
     MessageTooLargeError,
+    OverloadedError,
     WatcherTooSlowError,
 )
 from radixkv.rpc import limits
@@ -23,7 +24,7 @@ from radixkv.rpc.auth import TokenFile
 from radixkv.rpc.call import Call
 from radixkv.rpc.method_table import Rpc
 from radixkv.rpc.observer import Observer
-from radixkv.rpc.quota import CallCounts
+from radixkv.rpc.quota import CallCounts, LateRefusals
 from radixkv.rpc.status import to_status
 
 T = TypeVar("T")
@@ -47,6 +48,7 @@ class Dispatcher:
         self._writer, self._tokens, self._observer = writer, tokens, observer
         self._lock = lock
         self._counts = CallCounts()
+        self._late_refusals = LateRefusals()
         self._conversations: set[asyncio.Task[Any]] = set()
         self._on_drain: list[Callable[[], None]] = []
         self._is_draining = False
@@ -153,6 +155,8 @@ class Dispatcher:
             except Exception as error:
                 outcome.status, outcome.error = to_status(_ours(error)), error
         if outcome.error is not None:
+            if _is_too_often(outcome.error):
+                await self._late_refusals.wait(call.caller.name, grpc_context.time_remaining())
             await grpc_context.abort_with_status(rpc_status.to_status(outcome.status))
 
     def _check(self, call: Call, grpc_context: Any) -> None:
@@ -211,6 +215,11 @@ def _too_long(size: int) -> MessageTooLargeError:
 
 def _draining() -> DrainingError:
     return DrainingError("the server is shutting down", retry_after_s=1.0)
+
+
+def _is_too_often(error: Exception) -> bool:
+    """Whether a call is refused because its caller makes more a second than it may."""
+    return isinstance(error, OverloadedError) and error.details.get("quota") == "calls_per_s"
 
 
 def _ours(error: Exception) -> Exception:

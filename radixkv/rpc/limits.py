@@ -15,6 +15,8 @@ DATA_DEADLINE_S = 1.0
 ADMIN_DEADLINE_S = 10.0
 # For callers that set no deadline.
 LONGEST_CALL_S = 30.0
+# What a line of the log tells of, streams apart.
+SLOW_CALL_S = 1.0
 # The largest call that runs in the event loop: a quarter of a million packed tokens, about 1 ms.
 MOST_BYTES_AT_ONCE = 1 << 20
 # Calls under way at once, of all callers; more are refused. Streams cannot starve the rest.
@@ -28,6 +30,9 @@ CONCURRENT_CALLS: dict[CallKind, int] = {
 MAX_STREAMS_A_CONNECTION, MAX_CALLS_IN_PYTHON = 256, 8192
 # Streams that take no token: watches of health, reflection.
 MAX_OPEN_STREAMS, MAX_OPEN_STREAMS_A_CONNECTION = 1024, 16
+# A caller beyond its calls a second gets its refusals this late, so that one which asks again at
+# once does not take the server's time with refusals alone; so many of one caller wait at once.
+REFUSAL_DELAY_S, MOST_LATE_REFUSALS = 0.5, 256
 MIN_LEASE_TTL_S, MAX_LEASE_TTL_S = 1.0, 300.0
 MAX_LEASES, MAX_PINS = 16_384, 65_536
 # Of a stream of requests, which are all small.

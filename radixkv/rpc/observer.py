@@ -1,4 +1,4 @@
-"""Logs and metrics of calls: a structured line for each that failed, and counts of all.
+"""Logs and metrics of calls: a structured line for each that failed or was slow, counts of all.
 
 Neither ever has a token id, a salt or a bearer token.
 """
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 from google.rpc import code_pb2
 from google.rpc.status_pb2 import Status
 
+from radixkv.rpc import limits
 from radixkv.rpc.call import Call
 from radixkv.rpc.tracing import Tracer
 
@@ -84,17 +85,22 @@ class Observer:
         code = code_pb2.Code.Name(outcome.status.code)
         if self._metrics is not None:
             self._metrics.ended(call.rpc.path, code, duration_s)
-        if outcome.error is None:
+        is_slow = duration_s >= limits.SLOW_CALL_S and call.rpc.kind != "stream"
+        if outcome.error is None and not is_slow:
             return
         fields = {
             "method": call.rpc.path,
             "code": code,
-            "reason": getattr(outcome.error, "reason", "INTERNAL"),
             "caller": call.caller.name,
             "request_id": call.request_id,
             "peer": context.peer(),
             "ms": round(1000 * duration_s, 3),
         }
+        if is_slow:
+            logger.warning("%s took %.1f s", call.rpc.path, duration_s, extra=fields)
+        if outcome.error is None:
+            return
+        fields["reason"] = getattr(outcome.error, "reason", "INTERNAL")
         if outcome.status.code == code_pb2.INTERNAL:
             logger.error("%s failed", call.rpc.path, exc_info=outcome.error, extra=fields)
         else:

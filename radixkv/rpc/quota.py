@@ -1,5 +1,6 @@
 """What one caller may use of a server, whatever other callers use."""
 
+import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -111,3 +112,25 @@ class CallCounts:
                 most=rate,
             )
         self._budgets[caller] = left - 1, now
+
+
+class LateRefusals:
+    """Refusals that wait, so that a caller which asks again at once is slowed by them."""
+
+    def __init__(self) -> None:
+        self._waiting: Counter[str] = Counter()
+
+    async def wait(self, caller: str, remaining_s: float | None) -> None:
+        """Wait, though not past half of the time that the caller waits for an answer."""
+        if self._waiting[caller] >= limits.MOST_LATE_REFUSALS:
+            return
+        delay_s = limits.REFUSAL_DELAY_S
+        if remaining_s is not None:
+            delay_s = min(delay_s, remaining_s / 2)
+        self._waiting[caller] += 1
+        try:
+            await asyncio.sleep(delay_s)
+        finally:
+            self._waiting[caller] -= 1
+            if not self._waiting[caller]:
+                del self._waiting[caller]

@@ -432,6 +432,23 @@ class Nodes:
         self.policy.end_eviction(self.size)
         return _concat(freed)
 
+    def evict_below(self, codes: Int32Array, namespace: Namespace) -> Int32Array:
+        """Slots of all that continues `codes` and is under no lock."""
+        path, partial, length = self.find(codes, namespace)
+        top = partial or (path[-1] if path else self.roots.get(namespace))
+        if top is None or length < len(codes):
+            return EMPTY
+        # What is not locked has nothing locked below it.
+        going = [(node, len(node.slots)) for node in _below(top) if not node.lock_ref][::-1]
+        if partial is not None and not partial.lock_ref:
+            going.append((partial, partial.end - length))
+        if not going:
+            return EMPTY
+        self.policy.begin_eviction(self.size)
+        freed = [self._trim(node, count) for node, count in going]
+        self.policy.end_eviction(self.size)
+        return _concat(freed)
+
     def _trim(self, node: Node, count: int) -> Int32Array:
         """Drop the last `count` tokens of an evictable leaf, and the leaf with its last one."""
         assert not node.lock_ref
@@ -470,11 +487,8 @@ class Nodes:
     def walk(self) -> Iterator[tuple[Namespace, Node]]:
         """Every node with its namespace, depth first, parents before children."""
         for namespace, root in self.roots.items():
-            stack = list(reversed(root.children.values()))
-            while stack:
-                node = stack.pop()
+            for node in _below(root):
                 yield namespace, node
-                stack.extend(reversed(node.children.values()))
 
     def state(self) -> dict[str, Any]:
         """Everything but locks, handles and changes, flat, so that depth costs no recursion."""
@@ -512,6 +526,15 @@ class Nodes:
         for node in by_id.values():
             self._place(node)
         self._touches, self._runs, self._ids = state["counters"]
+
+
+def _below(top: Node) -> Iterator[Node]:
+    """The nodes below `top`, depth first, parents before children."""
+    stack = list(reversed(top.children.values()))
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(node.children.values()))
 
 
 def _path_to(node: Node) -> list[Node]:

@@ -5,7 +5,7 @@ from typing import Any, cast
 
 import numpy as np
 
-from radixkv.arguments import as_int, at_least, check_page_size
+from radixkv.arguments import as_int, at_least, check_page_size, check_whole_pages
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.pages import round_up
@@ -122,6 +122,14 @@ class PythonRadixTree(RadixTree):
 
     def evict(self, num_tokens: int) -> Int32Array:
         return self.nodes.evict(round_up(_count(num_tokens, "num_tokens"), self.page_size))
+
+    def evict_below(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> Int32Array:
+        codes = self._encode(token_ids, content)
+        check_namespace(namespace)
+        check_whole_pages(len(codes), self.page_size)
+        return self.nodes.evict_below(codes, namespace)
 
     def reset(self) -> Int32Array:
         slots = self.all_slots()

@@ -322,6 +322,17 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def evict_below(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> Int32Array:
+        """Evict all that continues `token_ids` and is under no lock; returns its slots, (m,) int32.
+
+        `token_ids` stay cached; without any, all of the namespace goes. Where they are not cached
+        whole, nothing is below them. Cost: as `match_prefix`, and O(nodes below).
+        Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError.
+        """
+        raise NotImplementedError
+
     def reset(self) -> Int32Array:
         """Forget everything, locks included, and return all slots. Every handle becomes stale."""
         raise NotImplementedError

@@ -27,6 +27,9 @@ if _version_not_supported:
 
 class AdminServiceStub(object):
     """For operators; a separate service so that a proxy or an interceptor can fence it off.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "admin".
     """
 
     def __init__(self, channel):
@@ -54,6 +57,9 @@ class AdminServiceStub(object):
 
 class AdminServiceServicer(object):
     """For operators; a separate service so that a proxy or an interceptor can fence it off.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "admin".
     """
 
     def ClearCache(self, request, context):
@@ -105,6 +111,9 @@ def add_AdminServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class AdminService(object):
     """For operators; a separate service so that a proxy or an interceptor can fence it off.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "admin".
     """
 
     @staticmethod

@@ -27,6 +27,9 @@ if _version_not_supported:
 
 class InfoServiceStub(object):
     """What any client may know.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with any role.
     """
 
     def __init__(self, channel):
@@ -49,6 +52,9 @@ class InfoServiceStub(object):
 
 class InfoServiceServicer(object):
     """What any client may know.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with any role.
     """
 
     def GetServerInfo(self, request, context):
@@ -88,6 +94,9 @@ def add_InfoServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class InfoService(object):
     """What any client may know.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with any role.
     """
 
     @staticmethod

@@ -30,6 +30,10 @@ class LeaseServiceStub(object):
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
     client that wakes up writes over nobody.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to
+    others it does not exist.
     """
 
     def __init__(self, channel):
@@ -70,6 +74,10 @@ class LeaseServiceServicer(object):
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
     client that wakes up writes over nobody.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to
+    others it does not exist.
     """
 
     def GrantLease(self, request, context):
@@ -148,6 +156,10 @@ class LeaseService(object):
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
     client that wakes up writes over nobody.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to
+    others it does not exist.
     """
 
     @staticmethod

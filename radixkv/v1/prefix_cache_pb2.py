@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from radixkv.v1 import types_pb2 as radixkv_dot_v1_dot_types__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dradixkv/v1/prefix_cache.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"\xe7\x01\n\x12MatchPrefixRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12,\n\tsequences\x18\x02 \x03(\x0b\x32\x19.radixkv.v1.TokenSequence\x12\x12\n\nwant_slots\x18\x03 \x01(\x08\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x18\n\x10leave_last_token\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x07 \x01(\x06\x12\r\n\x05probe\x18\x08 \x01(\x08\"k\n\x13MatchPrefixResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12(\n\x07matches\x18\x02 \x03(\x0b\x32\x17.radixkv.v1.PrefixMatch\"D\n\x0bPrefixMatch\x12\x16\n\x0ematched_length\x18\x01 \x01(\r\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x03 \x01(\x03\"g\n\x14\x41llocateSlotsRequest\x12\x11\n\tnum_slots\x18\x01 \x01(\r\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x04 \x01(\x06\"g\n\x15\x41llocateSlotsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x13\n\x0bnum_evicted\x18\x03 \x01(\r\"_\n\x10\x46reeSlotsRequest\x12\r\n\x05slots\x18\x01 \x01(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x03 \x01(\x06\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"?\n\x11\x46reeSlotsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\"\xa8\x01\n\x13InsertPrefixRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12)\n\x07inserts\x18\x02 \x03(\x0b\x32\x18.radixkv.v1.PrefixInsert\x12\x10\n\x08lease_id\x18\x03 \x01(\x03\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x05 \x01(\x06\"\x85\x01\n\x0cPrefixInsert\x12+\n\x08sequence\x18\x01 \x01(\x0b\x32\x19.radixkv.v1.TokenSequence\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x03 \x01(\x03\x12)\n\npin_action\x18\x04 \x01(\x0e\x32\x15.radixkv.v1.PinAction\"o\n\x14InsertPrefixResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12+\n\x07results\x18\x02 \x03(\x0b\x32\x1a.radixkv.v1.PrefixInserted\"f\n\x0ePrefixInserted\x12\x17\n\x0f\x65xisting_length\x18\x01 \x01(\r\x12\x15\n\rcached_length\x18\x02 \x01(\r\x12\x14\n\x0creplacements\x18\x03 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x04 \x01(\x03\"7\n\x12ReleasePinsRequest\x12\x0f\n\x07pin_ids\x18\x01 \x03(\x03\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\"W\n\x13ReleasePinsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x14\n\x0cnum_released\x18\x02 \x01(\r\">\n\x14\x45victPrefixesRequest\x12\x12\n\nnum_tokens\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\t\"X\n\x15\x45victPrefixesResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x13\n\x0bnum_evicted\x18\x02 \x01(\x04*T\n\tPinAction\x12\x1a\n\x16PIN_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12PIN_ACTION_RELEASE\x10\x01\x12\x13\n\x0fPIN_ACTION_MOVE\x10\x02\x32\xfd\x03\n\x12PrefixCacheService\x12N\n\x0bMatchPrefix\x12\x1e.radixkv.v1.MatchPrefixRequest\x1a\x1f.radixkv.v1.MatchPrefixResponse\x12T\n\rAllocateSlots\x12 .radixkv.v1.AllocateSlotsRequest\x1a!.radixkv.v1.AllocateSlotsResponse\x12H\n\tFreeSlots\x12\x1c.radixkv.v1.FreeSlotsRequest\x1a\x1d.radixkv.v1.FreeSlotsResponse\x12Q\n\x0cInsertPrefix\x12\x1f.radixkv.v1.InsertPrefixRequest\x1a .radixkv.v1.InsertPrefixResponse\x12N\n\x0bReleasePins\x12\x1e.radixkv.v1.ReleasePinsRequest\x1a\x1f.radixkv.v1.ReleasePinsResponse\x12T\n\rEvictPrefixes\x12 .radixkv.v1.EvictPrefixesRequest\x1a!.radixkv.v1.EvictPrefixesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1dradixkv/v1/prefix_cache.proto\x12\nradixkv.v1\x1a\x16radixkv/v1/types.proto\"\xe7\x01\n\x12MatchPrefixRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12,\n\tsequences\x18\x02 \x03(\x0b\x32\x19.radixkv.v1.TokenSequence\x12\x12\n\nwant_slots\x18\x03 \x01(\x08\x12\x10\n\x08lease_id\x18\x04 \x01(\x03\x12\x18\n\x10leave_last_token\x18\x05 \x01(\x08\x12\x12\n\nrequest_id\x18\x06 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x07 \x01(\x06\x12\r\n\x05probe\x18\x08 \x01(\x08\"k\n\x13MatchPrefixResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12(\n\x07matches\x18\x02 \x03(\x0b\x32\x17.radixkv.v1.PrefixMatch\"D\n\x0bPrefixMatch\x12\x16\n\x0ematched_length\x18\x01 \x01(\r\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x03 \x01(\x03\"g\n\x14\x41llocateSlotsRequest\x12\x11\n\tnum_slots\x18\x01 \x01(\r\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x12\n\nrequest_id\x18\x03 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x04 \x01(\x06\"g\n\x15\x41llocateSlotsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x13\n\x0bnum_evicted\x18\x03 \x01(\r\"_\n\x10\x46reeSlotsRequest\x12\r\n\x05slots\x18\x01 \x01(\x0c\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\x12\x16\n\x0e\x65xpected_epoch\x18\x03 \x01(\x06\x12\x12\n\nrequest_id\x18\x04 \x01(\t\"?\n\x11\x46reeSlotsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\"\xa8\x01\n\x13InsertPrefixRequest\x12(\n\tnamespace\x18\x01 \x01(\x0b\x32\x15.radixkv.v1.Namespace\x12)\n\x07inserts\x18\x02 \x03(\x0b\x32\x18.radixkv.v1.PrefixInsert\x12\x10\n\x08lease_id\x18\x03 \x01(\x03\x12\x12\n\nrequest_id\x18\x04 \x01(\t\x12\x16\n\x0e\x65xpected_epoch\x18\x05 \x01(\x06\"\x97\x01\n\x0cPrefixInsert\x12+\n\x08sequence\x18\x01 \x01(\x0b\x32\x19.radixkv.v1.TokenSequence\x12\r\n\x05slots\x18\x02 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x03 \x01(\x03\x12)\n\npin_action\x18\x04 \x01(\x0e\x32\x15.radixkv.v1.PinAction\x12\x10\n\x08priority\x18\x05 \x01(\x05\"o\n\x14InsertPrefixResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12+\n\x07results\x18\x02 \x03(\x0b\x32\x1a.radixkv.v1.PrefixInserted\"f\n\x0ePrefixInserted\x12\x17\n\x0f\x65xisting_length\x18\x01 \x01(\r\x12\x15\n\rcached_length\x18\x02 \x01(\r\x12\x14\n\x0creplacements\x18\x03 \x01(\x0c\x12\x0e\n\x06pin_id\x18\x04 \x01(\x03\"7\n\x12ReleasePinsRequest\x12\x0f\n\x07pin_ids\x18\x01 \x03(\x03\x12\x10\n\x08lease_id\x18\x02 \x01(\x03\"W\n\x13ReleasePinsResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x14\n\x0cnum_released\x18\x02 \x01(\r\"\x93\x01\n\x14\x45victPrefixesRequest\x12\x12\n\nnum_tokens\x18\x01 \x01(\x04\x12\x12\n\nrequest_id\x18\x02 \x01(\t\x12)\n\x06prefix\x18\x03 \x01(\x0b\x32\x19.radixkv.v1.TokenSequence\x12(\n\tnamespace\x18\x04 \x01(\x0b\x32\x15.radixkv.v1.Namespace\"X\n\x15\x45victPrefixesResponse\x12*\n\x06header\x18\x01 \x01(\x0b\x32\x1a.radixkv.v1.ResponseHeader\x12\x13\n\x0bnum_evicted\x18\x02 \x01(\x04*T\n\tPinAction\x12\x1a\n\x16PIN_ACTION_UNSPECIFIED\x10\x00\x12\x16\n\x12PIN_ACTION_RELEASE\x10\x01\x12\x13\n\x0fPIN_ACTION_MOVE\x10\x02\x32\xfd\x03\n\x12PrefixCacheService\x12N\n\x0bMatchPrefix\x12\x1e.radixkv.v1.MatchPrefixRequest\x1a\x1f.radixkv.v1.MatchPrefixResponse\x12T\n\rAllocateSlots\x12 .radixkv.v1.AllocateSlotsRequest\x1a!.radixkv.v1.AllocateSlotsResponse\x12H\n\tFreeSlots\x12\x1c.radixkv.v1.FreeSlotsRequest\x1a\x1d.radixkv.v1.FreeSlotsResponse\x12Q\n\x0cInsertPrefix\x12\x1f.radixkv.v1.InsertPrefixRequest\x1a .radixkv.v1.InsertPrefixResponse\x12N\n\x0bReleasePins\x12\x1e.radixkv.v1.ReleasePinsRequest\x1a\x1f.radixkv.v1.ReleasePinsResponse\x12T\n\rEvictPrefixes\x12 .radixkv.v1.EvictPrefixesRequest\x1a!.radixkv.v1.EvictPrefixesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'radixkv.v1.prefix_cache_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_PINACTION']._serialized_start=1678
-  _globals['_PINACTION']._serialized_end=1762
+  _globals['_PINACTION']._serialized_start=1782
+  _globals['_PINACTION']._serialized_end=1866
   _globals['_MATCHPREFIXREQUEST']._serialized_start=70
   _globals['_MATCHPREFIXREQUEST']._serialized_end=301
   _globals['_MATCHPREFIXRESPONSE']._serialized_start=303
@@ -51,19 +51,19 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_INSERTPREFIXREQUEST']._serialized_start=855
   _globals['_INSERTPREFIXREQUEST']._serialized_end=1023
   _globals['_PREFIXINSERT']._serialized_start=1026
-  _globals['_PREFIXINSERT']._serialized_end=1159
-  _globals['_INSERTPREFIXRESPONSE']._serialized_start=1161
-  _globals['_INSERTPREFIXRESPONSE']._serialized_end=1272
-  _globals['_PREFIXINSERTED']._serialized_start=1274
-  _globals['_PREFIXINSERTED']._serialized_end=1376
-  _globals['_RELEASEPINSREQUEST']._serialized_start=1378
-  _globals['_RELEASEPINSREQUEST']._serialized_end=1433
-  _globals['_RELEASEPINSRESPONSE']._serialized_start=1435
-  _globals['_RELEASEPINSRESPONSE']._serialized_end=1522
-  _globals['_EVICTPREFIXESREQUEST']._serialized_start=1524
-  _globals['_EVICTPREFIXESREQUEST']._serialized_end=1586
-  _globals['_EVICTPREFIXESRESPONSE']._serialized_start=1588
-  _globals['_EVICTPREFIXESRESPONSE']._serialized_end=1676
-  _globals['_PREFIXCACHESERVICE']._serialized_start=1765
-  _globals['_PREFIXCACHESERVICE']._serialized_end=2274
+  _globals['_PREFIXINSERT']._serialized_end=1177
+  _globals['_INSERTPREFIXRESPONSE']._serialized_start=1179
+  _globals['_INSERTPREFIXRESPONSE']._serialized_end=1290
+  _globals['_PREFIXINSERTED']._serialized_start=1292
+  _globals['_PREFIXINSERTED']._serialized_end=1394
+  _globals['_RELEASEPINSREQUEST']._serialized_start=1396
+  _globals['_RELEASEPINSREQUEST']._serialized_end=1451
+  _globals['_RELEASEPINSRESPONSE']._serialized_start=1453
+  _globals['_RELEASEPINSRESPONSE']._serialized_end=1540
+  _globals['_EVICTPREFIXESREQUEST']._serialized_start=1543
+  _globals['_EVICTPREFIXESREQUEST']._serialized_end=1690
+  _globals['_EVICTPREFIXESRESPONSE']._serialized_start=1692
+  _globals['_EVICTPREFIXESRESPONSE']._serialized_end=1780
+  _globals['_PREFIXCACHESERVICE']._serialized_start=1869
+  _globals['_PREFIXCACHESERVICE']._serialized_end=2378
 # @@protoc_insertion_point(module_scope)

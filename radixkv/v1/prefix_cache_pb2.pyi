@@ -110,16 +110,18 @@ class InsertPrefixRequest(_message.Message):
     def __init__(self, namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ..., inserts: _Optional[_Iterable[_Union[PrefixInsert, _Mapping]]] = ..., lease_id: _Optional[int] = ..., request_id: _Optional[str] = ..., expected_epoch: _Optional[int] = ...) -> None: ...
 
 class PrefixInsert(_message.Message):
-    __slots__ = ("sequence", "slots", "pin_id", "pin_action")
+    __slots__ = ("sequence", "slots", "pin_id", "pin_action", "priority")
     SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     SLOTS_FIELD_NUMBER: _ClassVar[int]
     PIN_ID_FIELD_NUMBER: _ClassVar[int]
     PIN_ACTION_FIELD_NUMBER: _ClassVar[int]
+    PRIORITY_FIELD_NUMBER: _ClassVar[int]
     sequence: _types_pb2.TokenSequence
     slots: bytes
     pin_id: int
     pin_action: PinAction
-    def __init__(self, sequence: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ..., slots: _Optional[bytes] = ..., pin_id: _Optional[int] = ..., pin_action: _Optional[_Union[PinAction, str]] = ...) -> None: ...
+    priority: int
+    def __init__(self, sequence: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ..., slots: _Optional[bytes] = ..., pin_id: _Optional[int] = ..., pin_action: _Optional[_Union[PinAction, str]] = ..., priority: _Optional[int] = ...) -> None: ...
 
 class InsertPrefixResponse(_message.Message):
     __slots__ = ("header", "results")
@@ -158,12 +160,16 @@ class ReleasePinsResponse(_message.Message):
     def __init__(self, header: _Optional[_Union[_types_pb2.ResponseHeader, _Mapping]] = ..., num_released: _Optional[int] = ...) -> None: ...
 
 class EvictPrefixesRequest(_message.Message):
-    __slots__ = ("num_tokens", "request_id")
+    __slots__ = ("num_tokens", "request_id", "prefix", "namespace")
     NUM_TOKENS_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ID_FIELD_NUMBER: _ClassVar[int]
+    PREFIX_FIELD_NUMBER: _ClassVar[int]
+    NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     num_tokens: int
     request_id: str
-    def __init__(self, num_tokens: _Optional[int] = ..., request_id: _Optional[str] = ...) -> None: ...
+    prefix: _types_pb2.TokenSequence
+    namespace: _types_pb2.Namespace
+    def __init__(self, num_tokens: _Optional[int] = ..., request_id: _Optional[str] = ..., prefix: _Optional[_Union[_types_pb2.TokenSequence, _Mapping]] = ..., namespace: _Optional[_Union[_types_pb2.Namespace, _Mapping]] = ...) -> None: ...
 
 class EvictPrefixesResponse(_message.Message):
     __slots__ = ("header", "num_evicted")

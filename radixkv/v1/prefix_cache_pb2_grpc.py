@@ -28,6 +28,10 @@ if _version_not_supported:
 class PrefixCacheServiceStub(object):
     """Finds, pins, stores and evicts token prefixes. All requests of one call apply at one
     revision, or none does.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". One that is bound to a salt names no namespace
+    but those of its salt. Refused calls say why by an ErrorReason.
     """
 
     def __init__(self, channel):
@@ -71,6 +75,10 @@ class PrefixCacheServiceStub(object):
 class PrefixCacheServiceServicer(object):
     """Finds, pins, stores and evicts token prefixes. All requests of one call apply at one
     revision, or none does.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". One that is bound to a salt names no namespace
+    but those of its salt. Refused calls say why by an ErrorReason.
     """
 
     def MatchPrefix(self, request, context):
@@ -110,7 +118,8 @@ class PrefixCacheServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def EvictPrefixes(self, request, context):
-        """Evicts at least num_tokens unpinned tokens, coldest leaves first. Needs the admin role.
+        """Evicts at least num_tokens unpinned tokens, coldest leaves first; or all that is cached below one
+        prefix and not in use. Needs the admin role.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -160,6 +169,10 @@ def add_PrefixCacheServiceServicer_to_server(servicer, server):
 class PrefixCacheService(object):
     """Finds, pins, stores and evicts token prefixes. All requests of one call apply at one
     revision, or none does.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin". One that is bound to a salt names no namespace
+    but those of its salt. Refused calls say why by an ErrorReason.
     """
 
     @staticmethod

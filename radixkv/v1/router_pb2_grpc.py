@@ -27,6 +27,10 @@ if _version_not_supported:
 
 class RouterServiceStub(object):
     """Tells a gateway where to send a prompt, from an index that mirrors the workers' caches.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin"; ListWorkers also takes "watch". The router
+    has a tokens file of its own.
     """
 
     def __init__(self, channel):
@@ -64,6 +68,10 @@ class RouterServiceStub(object):
 
 class RouterServiceServicer(object):
     """Tells a gateway where to send a prompt, from an index that mirrors the workers' caches.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin"; ListWorkers also takes "watch". The router
+    has a tokens file of its own.
     """
 
     def Pick(self, request, context):
@@ -139,6 +147,10 @@ def add_RouterServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class RouterService(object):
     """Tells a gateway where to send a prompt, from an index that mirrors the workers' caches.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "data" or "admin"; ListWorkers also takes "watch". The router
+    has a tokens file of its own.
     """
 
     @staticmethod

@@ -27,6 +27,9 @@ if _version_not_supported:
 
 class WatchServiceStub(object):
     """Streams what becomes cached and what is evicted, for routers that mirror the cache.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "watch" or "admin": events have token ids and salts of everyone.
     """
 
     def __init__(self, channel):
@@ -44,6 +47,9 @@ class WatchServiceStub(object):
 
 class WatchServiceServicer(object):
     """Streams what becomes cached and what is evicted, for routers that mirror the cache.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "watch" or "admin": events have token ids and salts of everyone.
     """
 
     def Watch(self, request, context):
@@ -72,6 +78,9 @@ def add_WatchServiceServicer_to_server(servicer, server):
  # This class is part of an EXPERIMENTAL API.
 class WatchService(object):
     """Streams what becomes cached and what is evicted, for routers that mirror the cache.
+
+    Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
+    metadata), of a token with the role "watch" or "admin": events have token ids and salts of everyone.
     """
 
     @staticmethod

@@ -136,6 +136,10 @@ class Cores(RuleBasedStateMachine):
     def evict(self, num_tokens):
         self.pair.call("evict", num_tokens)
 
+    @rule(ids=IDS, form=FORM, space=SPACE, content=CONTENT, length=st.integers(0, 4))
+    def evict_below(self, ids, form, space, content, length):
+        self.pair.call("evict_below", TOKEN_FORMS[form](ids[:length]), space, content=content)
+
     @rule()
     def take_changes(self):
         self.pair.call("take_changes")
@@ -186,6 +190,8 @@ def test_the_same_victims_in_the_same_order(policy, page_size):
             pair.call("match_prefix", rng.integers(0, 4, 20).tolist())
         if rng.random() < 0.3:
             pair.call("evict", int(rng.integers(0, 60)))
+        if rng.random() < 0.05:
+            pair.call("evict_below", ids[: int(rng.integers(0, 2)) * page_size])
     pair.check()
     for handle in held:
         pair.call("dec_lock_ref", handle)

@@ -7,6 +7,7 @@ import threading
 import weakref
 from itertools import pairwise
 
+import numpy as np
 import pytest
 import torch
 
@@ -15,11 +16,13 @@ from radixkv.errors import (
     InvalidArgumentError,
     InvalidNamespaceError,
     InvalidTokensError,
+    ModelOutputError,
     PromptTooLongError,
     StaleWeightsError,
 )
 from radixkv.integrations.transformers import Generator, pool_for
 from radixkv.integrations.transformers.generator import _on_their_way
+from tests.support.cancelling import Cancelling
 from tests.support.waiting import run_threads
 
 SYSTEM = [5, 9, 2, 14, 7, 3, 11, 60, 61, 62, 8, 4]
@@ -238,6 +241,36 @@ def test_the_end_token_ends_and_is_the_last(tiny_llama, alone):
     generator.run()
     assert generation.tokens == tokens[: tokens.index(tokens[3]) + 1]
     assert generation.finish_reason == "stop"
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        int,
+        lambda token: [1, token],
+        lambda token: (token,),
+        lambda token: {token, 96},
+        lambda token: frozenset([token]),
+        lambda token: range(token, token + 1),
+        lambda token: np.array([token]),
+        lambda token: np.int64(token),
+        lambda token: torch.tensor(token),
+        lambda token: torch.tensor([1, token]),
+    ],
+)
+def test_an_end_token_comes_in_any_form(tiny_llama, alone, form):
+    generator = Generator(tiny_llama, num_slots=64)
+    expected = alone([3, 1, 4], 3)
+    generation = generator.submit([3, 1, 4], 8, eos_ids=form(expected[2]))
+    generator.run()
+    assert generation.finish_reason == "stop"
+    assert generation.tokens == expected[: expected.index(expected[2]) + 1]
+
+
+@pytest.mark.parametrize("eos_ids", ["7", [7, "x"], [-1], True, 1.5, {"x"}, torch.tensor(1.5)])
+def test_what_is_no_end_token_is_refused(tiny_llama, eos_ids):
+    with pytest.raises(InvalidTokensError, match="eos_ids"):
+        Generator(tiny_llama, num_slots=64).submit([1, 2], 3, eos_ids=eos_ids)
 
 
 def test_logits_are_kept_on_demand(tiny_llama):
@@ -588,6 +621,46 @@ def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
     for generation in generations:
         assert generation.is_done
         assert generation.tokens == alone(generation.prompt.tolist(), len(generation.tokens))
+
+
+@pytest.mark.parametrize("at_step", [0, 1, 3])
+@pytest.mark.parametrize("chunk_size", [2, None])
+def test_a_prompt_whose_kv_is_not_numbers_fails_and_poisons_no_other(
+    tiny_llama, alone, at_step, chunk_size
+):
+    """NaN in one row of keys, in a chunk of its prompt or as it decodes, beside another prompt."""
+    generator = Generator(tiny_llama, num_slots=64, chunk_size=chunk_size)
+    steps = []
+
+    def spoil(module, _, keys):
+        steps.append(None)
+        if len(steps) == at_step + 1:
+            keys[0, 0] = torch.nan
+
+    hook = tiny_llama.model.layers[0].self_attn.k_proj.register_forward_hook(spoil)
+    bad = generator.submit([5, 6, 7, 8, 9], 4)
+    neighbour = generator.submit([20, 21, 22], 4)
+    try:
+        generator.run()
+    finally:
+        hook.remove()
+    assert (bad.finish_reason, type(bad.error)) == ("failed", ModelOutputError)
+    assert neighbour.tokens == alone([20, 21, 22], 4)
+    for prompt in ([5, 6, 7, 8, 9], [5, 6, 7, 11]):
+        again = generator.submit(prompt, 4)
+        generator.run()
+        assert again.tokens == alone(prompt, 4)
+    assert_nothing_is_held(generator)
+
+
+@pytest.mark.parametrize("page_size", [1, 4])
+def test_requests_that_are_cancelled_and_sent_again_change_no_other(tiny_llama, alone, page_size):
+    """In a pool that evicts and retracts; `python -m bench.hostile requests` does 10,000."""
+    generator = Generator(tiny_llama, num_slots=64, page_size=page_size, max_batch=5, chunk_size=5)
+    work = Cancelling(generator, alone, random.Random(page_size))
+    work.run(100)
+    assert work.strangers > 20
+    assert_nothing_is_held(generator)
 
 
 def test_two_generators_may_run_one_model_in_threads_of_their_own(tiny_llama, alone):

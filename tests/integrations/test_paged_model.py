@@ -9,6 +9,8 @@ from transformers import AutoConfig, AutoModelForCausalLM
 from radixkv.attention import AttentionBatch
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.transformers.paged_model import PagedCache, PagedModel, pool_for
+from radixkv.integrations.transformers.refusals import IN_STEP
+from tests.support.waiting import run_threads
 
 TINY = {
     "vocab_size": 97,
@@ -22,10 +24,11 @@ TINY = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+WINDOWED = ["sliding_attention", "full_attention", "sliding_attention"]
 SERVED = {
     "llama": {},
-    "mistral": {"sliding_window": None},
-    "qwen2": {},
+    "mistral": {"sliding_window": 8},
+    "qwen2": {"use_sliding_window": True, "sliding_window": 5, "max_window_layers": 1},
     "qwen3": {"head_dim": 8},
     "qwen3_moe": {},
     "mixtral": {},
@@ -34,14 +37,16 @@ SERVED = {
     "olmo2": {},
     "granite": {"attention_multiplier": 0.3},
     "starcoder2": {"sliding_window": None},
+    "gemma2": {"head_dim": 8, "sliding_window": 6, "attn_logit_softcapping": 2.0},
+    "gemma3_text": {"head_dim": 8, "sliding_window": 6, "layer_types": WINDOWED},
+    "gpt_oss": {"head_dim": 8, "sliding_window": 6, "layer_types": WINDOWED},
     "cohere": {},
     "gpt_neox": {"num_key_value_heads": None},
     "gpt2": {"num_key_value_heads": None},
 }
 REFUSED = {
-    "mistral": ({"sliding_window": 8}, "mask must be fully causal"),
-    "gemma2": ({"head_dim": 8}, "mask must be fully causal"),
-    "gpt_oss": ({"head_dim": 8}, "mask must be fully causal"),
+    "bert": ({"num_key_value_heads": None}, "mask must be causal"),
+    "stablelm": ({}, "StableLmForCausalLM is not served: the model must pass on"),
     "qwen3_next": ({"head_dim": 8}, "does not run over a KV pool"),
     "diffllama": ({}, r"in layers \[0, 0, 1, 1, 2, 2\]"),
     "biogpt": ({"num_key_value_heads": None}, "attention_mask must be None"),
@@ -118,14 +123,14 @@ def test_a_model_that_would_come_out_wrong_is_refused(kind):
 
 
 @pytest.mark.parametrize(
-    ("name", "value"), [("softcap", 30.0), ("s_aux", torch.ones(4)), ("sliding_window", 8)]
+    ("name", "value"), [("position_bias", torch.ones(4)), ("is_causal", False), ("block_size", 8)]
 )
-def test_a_feature_of_attention_is_never_ignored(name, value):
+def test_a_feature_of_attention_is_never_ignored(in_step, name, value):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     paged.backend.plan(AttentionBatch([np.array([1], np.int32)], [1]))
     model.set_attn_implementation("radixkv")
-    with pytest.raises(InvalidArgumentError, match=f"{name} must not be set"):
+    with pytest.raises(InvalidArgumentError, match=f"{name} must not be set|must be causal"):
         model(
             torch.tensor([[1]]),
             position_ids=torch.tensor([[0]]),
@@ -162,12 +167,43 @@ def test_a_pool_of_another_shape_is_refused():
         PagedModel(model, pool_for(tiny_model("llama", num_hidden_layers=4), 16))
 
 
-def test_a_call_without_a_plan_or_with_a_mask_says_so():
+@pytest.fixture
+def in_step():
+    """This thread is in a step, as it is while a PagedModel computes."""
+    token = IN_STEP.set(True)
+    yield
+    IN_STEP.reset(token)
+
+
+def test_a_plain_call_in_another_thread_is_told_of_the_step():
+    model = tiny_model("llama")
+    paged = PagedModel(model, pool_for(model, 16))
+    told = []
+
+    def call(*_):
+        for mask in (None, torch.tensor([[1, 1]])):
+            with pytest.raises(InvalidArgumentError) as caught:
+                model(torch.tensor([[1, 2]]), attention_mask=mask)
+            told.append(str(caught.value))
+
+    def meanwhile(*_):
+        hook.remove()
+        run_threads(call)
+
+    hook = model.model.layers[0].register_forward_hook(meanwhile)
+    batch = AttentionBatch([np.array([4], np.int32)], [1])
+    found = paged.logits(np.array([1]), batch, np.array([0]))
+    assert torch.allclose(found[0], own_logits(model, [1])[0], atol=1e-5)
+    assert len(told) == 2
+    assert all("while a Generator is in a step of it" in text for text in told)
+
+
+def test_a_call_without_a_plan_or_with_a_mask_says_so(in_step):
     model = tiny_model("llama")
     paged = PagedModel(model, pool_for(model, 16))
     model.set_attn_implementation("radixkv")
     tokens = torch.tensor([[1, 2]])
-    with pytest.raises(InvalidArgumentError, match="called with radix=backend"):
+    with pytest.raises(InvalidArgumentError, match=r"called with \(radix=backend\)"):
         model(tokens)
     with pytest.raises(InvalidArgumentError, match="attention_mask must be None"):
         model(tokens, attention_mask=torch.tensor([[0, 1]]), radix=paged.backend)

@@ -18,7 +18,7 @@ from hypothesis.stateful import Bundle, RuleBasedStateMachine, initialize, invar
 from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.cache.events import Event
 from radixkv.cache.runs import Runs, replay, runs_of
-from radixkv.errors import NotLockedError, StaleHandleError
+from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.tree import Handle, Stored
 from tests.support.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols
 from tests.support.trees import CORES, snapshot
@@ -194,6 +194,17 @@ class TreeMachine(RuleBasedStateMachine):
     def evict(self, num_tokens: int) -> None:
         slots = self.tree.evict(num_tokens).tolist()
         assert slots == self.oracle.evict(num_tokens)
+        self.free += slots
+
+    @rule(prompt=prompts, length=st.integers(0, 5))
+    def evict_below(self, prompt: Prompt, length: int) -> None:
+        ids, content, key = self.ask(prompt, length * self.page_size)
+        if len(key) % self.page_size:
+            with pytest.raises(InvalidArgumentError, match="whole pages"):
+                self.tree.evict_below(ids, prompt.space, content=content)
+            return
+        slots = self.tree.evict_below(ids, prompt.space, content=content).tolist()
+        assert sorted(slots) == sorted(self.oracle.evict_below(prompt.space, key))
         self.free += slots
 
     @rule(held=handles)

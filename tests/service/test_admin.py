@@ -7,11 +7,14 @@ from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
 from radixkv.rpc.codec import unpack, write_namespace
-from radixkv.service import CacheServer
+from radixkv.service import CacheServer, Prompt
 from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
 from radixkv.v1.info_pb2 import GetStatsRequest
 from radixkv.v1.info_pb2_grpc import InfoServiceStub
+from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest
+from radixkv.v1.prefix_cache_pb2_grpc import PrefixCacheServiceStub
+from radixkv.v1.types_pb2 import TokenSequence
 from tests.support.service import connect, details, hold, refusal
 
 ASK = GetStatsRequest()
@@ -24,6 +27,60 @@ def test_evicting(cache, client):
     assert client.evict(0) == 0
     assert client.evict(100) == 6
     assert client.evict(1) == 0
+
+
+def test_evicting_what_continues_a_prefix(cache, client):
+    hold(cache, [1, 2, 3, 4])
+    hold(cache, [1, 2, 9])
+    hold(cache, [1, 7])
+    assert client.evict_below([1, 2]) == 3
+    assert client.match([[1, 2, 3], [1, 7]]).lengths == [2, 2]
+    assert client.evict_below([5]) == 0, "it is not cached"
+    assert client.check() == []
+
+
+def test_what_is_pinned_stays_when_its_prefix_is_evicted(cache, client):
+    hold(cache, [1, 2, 3, 4])
+    hold(cache, [1, 2, 9])
+    with client.lease(60) as lease:
+        lease.pin([1, 2, 3], leave_last_token=False)
+        assert client.evict_below([1]) == 2, "4 and 9"
+        assert client.match([[1, 2, 3, 4], [1, 2, 9]]).lengths == [3, 2]
+    assert client.evict_below([1]) == 2
+
+
+def test_an_empty_prefix_is_a_whole_namespace(cache, client):
+    for namespace in (A, B):
+        hold(cache, [1, 2, 3], namespace)
+    assert client.evict_below([], A) == 3
+    assert client.match([1, 2], A).lengths == [0]
+    assert client.match([1, 2], B).lengths == [2]
+
+
+def test_evicting_below_content(cache, client):
+    """Text with the same placeholder tokens is another prefix."""
+    hold(cache, [1, 5, 5, 2], content=[(1, 2, b"cat")])
+    hold(cache, [1, 5, 5, 2], content=[(1, 2, b"dog")])
+    assert client.evict_below(Prompt([1, 5, 5], [(1, 2, b"cat")])) == 1
+    assert client.match(Prompt([1, 5, 5, 2], [(1, 2, b"dog")])).lengths == [4]
+
+
+def test_what_no_eviction_can_be(channel):
+    stub = PrefixCacheServiceStub(channel)
+    both = EvictPrefixesRequest(num_tokens=1, prefix=TokenSequence(ids=[1]))
+    info, beside = details(refusal(lambda: stub.EvictPrefixes(both)))
+    assert (info.reason, beside.field_violations[0].field) == ("INVALID_ARGUMENT", "num_tokens")
+
+
+def test_a_part_of_a_page_is_no_prefix_to_evict_below(address):
+    whole = "whole pages of 4; got 3"
+    with (
+        CacheServer(PrefixCache(64, page_size=4), address) as server,
+        connect(server.address) as client,
+    ):
+        with pytest.raises(errors.InvalidArgumentError, match=whole) as caught:
+            client.evict_below([1, 2, 3])
+        assert caught.value.details["field"] == "prefix"
 
 
 def test_clearing(cache, client):

@@ -2,64 +2,15 @@
 
 import asyncio
 import random
-import socket
-import threading
-import time
 import uuid
-from contextlib import suppress
 
 import pytest
 
 from radixkv import PrefixCache, errors
 from radixkv.service import AsyncClient, CacheServer, Client, InsertCall
+from tests.support.proxy import Proxy, take_at_random
 from tests.support.service import hold
 from tests.support.waiting import wait_until
-
-
-class Proxy:
-    """Between a client and a server: what the server says is delayed, or the connection cut."""
-
-    def __init__(self, target: str) -> None:
-        self.delay_s, self.cut = 0.0, False
-        host, port = target.split(":")
-        self._target = host, int(port)
-        self._listening = socket.create_server(("127.0.0.1", 0))
-        self.address = f"127.0.0.1:{self._listening.getsockname()[1]}"
-        threading.Thread(target=self._accept, daemon=True).start()
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                client, _ = self._listening.accept()
-            except OSError:
-                return
-            server = socket.create_connection(self._target)
-            threading.Thread(target=self._pump, args=(client, server), daemon=True).start()
-            threading.Thread(target=self._answer, args=(server, client), daemon=True).start()
-
-    def _pump(self, source: socket.socket, sink: socket.socket) -> None:
-        try:
-            while data := source.recv(1 << 16):
-                sink.sendall(data)
-        except OSError:
-            pass
-        with suppress(OSError):
-            sink.shutdown(socket.SHUT_RDWR)
-
-    def _answer(self, server: socket.socket, client: socket.socket) -> None:
-        try:
-            while data := server.recv(1 << 16):
-                time.sleep(self.delay_s)
-                if self.cut:
-                    break
-                client.sendall(data)
-        except OSError:
-            pass
-        for each in (client, server):
-            each.close()
-
-    def close(self) -> None:
-        self._listening.close()
 
 
 @pytest.fixture
@@ -176,24 +127,23 @@ def test_a_cancelled_task_leaves_nothing_held(proxy, direct):
 def test_delays_and_cuts_at_random_leave_nothing_that_the_caller_does_not_know(
     proxy, direct, cache
 ):
-    """The caller keeps what it was told of; the server holds exactly that, when all is quiet."""
-    rng = random.Random(5)
-    known, pins = [], []
     hold(cache, [1, 2, 3])
     with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
-        for _ in range(60):
-            proxy.delay_s = rng.choice([0, 0, 0, 0.03, 0.08])
-            proxy.cut = rng.random() < 0.05
-            try:
-                if rng.random() < 0.5:
-                    known += lease.allocate(2, timeout_s=0.05).slots.tolist()
-                else:
-                    pins.append(lease.pin([1, 2, 3], timeout_s=0.05).matches[0].pin_id)
-            except (errors.DeadlineExceededError, errors.ServiceUnavailableError):
-                pass
-        proxy.delay_s, proxy.cut = 0.0, False
-        wait_until(lambda: held(direct, lease) == (len(known), len(pins)))
-        found = lease.holdings(timeout_s=60)
-        assert found.slots.tolist() == sorted(known)
-        assert sorted(found.pin_ids) == sorted(pins)
+        known = take_at_random(proxy, lease, [1, 2, 3], num_calls=60, rng=random.Random(5))
+        wait_until(lambda: held(direct, lease) == (len(known.slots), len(known.pin_ids)))
+        assert known.num_lost > 0
+        assert known.holds_exactly(lease.holdings(timeout_s=60))
+    assert cache.check_integrity() == []
+
+
+def test_a_caller_that_repeats_its_request_ids_gets_every_answer(proxy, direct, cache):
+    """Under ids of its own the caller asks again: nothing happens twice, nothing is lost."""
+    hold(cache, [1, 2, 3])
+    with Client(proxy.address) as client, client.lease(120, pool_id="p") as lease:
+        known = take_at_random(
+            proxy, lease, [1, 2, 3], num_calls=60, rng=random.Random(6), repeats=True
+        )
+        assert known.num_lost > 0
+        assert len(known.slots) // 2 + len(known.pin_ids) == 60
+        assert known.holds_exactly(lease.holdings(timeout_s=60))
     assert cache.check_integrity() == []

@@ -1,5 +1,6 @@
 """What operators see: Prometheus figures, traces."""
 
+import logging
 import socket
 import time
 import urllib.error
@@ -14,8 +15,10 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 from prometheus_client.parser import text_string_to_metric_families
 
 from radixkv import Namespace, PrefixCache, errors
+from radixkv.rpc import limits
 from radixkv.service import CacheServer
 from tests.support.service import connect, figures, hold
+from tests.support.waiting import wait_until
 
 
 @pytest.fixture
@@ -77,6 +80,37 @@ def test_calls_that_waited_for_the_writer(server, client):
     assert figures(server)["radixkv_writer_wait_seconds_count", ""] == 0
     client.evict(1)
     assert figures(server)["radixkv_writer_wait_seconds_count", ""] == 1
+
+
+def test_a_slow_call_is_a_line_of_the_log_and_a_stream_is_not(client, caplog, monkeypatch):
+    monkeypatch.setattr(limits, "SLOW_CALL_S", 0.0)
+    caplog.set_level(logging.WARNING, logger="radixkv")
+    with client.watch() as watch:
+        next(watch)
+    client.match([1, 2])
+    with pytest.raises(errors.LeaseNotFoundError):
+        client.lease_info(7)
+    wait_until(lambda: len(caplog.records) == 2)
+    slow, failed = caplog.records
+    assert (slow.method, slow.code) == ("/radixkv.v1.PrefixCacheService/MatchPrefix", "OK")
+    assert (failed.method, failed.code) == ("/radixkv.v1.LeaseService/GetLease", "NOT_FOUND")
+    assert slow.ms > 0
+    assert slow.getMessage().endswith(" s")
+
+
+def test_a_quick_call_is_not_told(client, caplog, monkeypatch):
+    monkeypatch.setattr(limits, "SLOW_CALL_S", 1e9)
+    caplog.set_level(logging.INFO, logger="radixkv.rpc")
+    client.match([1, 2])
+    client.stats()
+    assert caplog.records == []
+
+
+def test_a_cleared_cache_is_a_line_of_the_log(cache, client, caplog):
+    hold(cache, [1, 2, 3])
+    client.clear()
+    (line,) = [record.getMessage() for record in caplog.records]
+    assert line == "cache cleared, 3 tokens are gone: a caller asked for it"
 
 
 def test_tenants_are_told_by_alias_never_by_salt(cache, server, client):

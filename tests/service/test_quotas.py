@@ -7,12 +7,17 @@ import grpc
 import pytest
 
 from radixkv import Namespace, PrefixCache, errors
+from radixkv.rpc import limits
 from radixkv.rpc.quota import TENANT_DEFAULT, CallCounts, Quota
 from radixkv.service import CacheServer, Client, InsertCall
-from radixkv.v1 import lease_pb2
+from radixkv.service.client import lease_calls
+from radixkv.service.client.lease_calls import LeaseRef
+from radixkv.v1.info_pb2 import GetServerInfoRequest
+from radixkv.v1.info_pb2_grpc import InfoServiceStub
 from radixkv.v1.lease_pb2_grpc import LeaseServiceStub
 from tests.support.clock import Clock
 from tests.support.service import details, hold, refusal
+from tests.support.waiting import wait_until
 
 TOKENS = """
 [[token]]
@@ -35,6 +40,26 @@ name = "b"
 role = "data"
 token = "b"
 salt = "b"
+
+[[token]]
+name = "full-1"
+role = "data"
+token = "full-1"
+salt = "full-1"
+slots = 24
+leases = 3
+pins = 4
+streams = 2
+
+[[token]]
+name = "full-2"
+role = "data"
+token = "full-2"
+salt = "full-2"
+slots = 24
+leases = 3
+pins = 4
+streams = 2
 
 [[token]]
 name = "slow"
@@ -132,29 +157,58 @@ def test_slots_of_a_token_are_limited_until_the_grace_is_over(connect, clock, po
 def test_streams_of_a_token_are_limited_and_others_go_on(server, connect):
     """A tenant that opens streams and says nothing takes no one else's."""
     with grpc.insecure_channel(server.address) as channel:
-        keep = LeaseServiceStub(channel).KeepLeaseAlive
-        waiting = [keep(_silence(), metadata=[("authorization", "Bearer a")]) for _ in range(12)]
-        refused = [call for call in waiting if _is_refused(call)]
-        assert len(refused) == 10
-        assert details(refused[0])[0].metadata["quota"] == "streams"
+        open_streams(channel, "a", asked=12, granted=2)
         with connect("b").lease(2) as lease:
             lease.check()
-        for call in waiting:
-            call.cancel()
 
 
-def _silence():
-    threading.Event().wait(20)
-    yield lease_pb2.KeepLeaseAliveRequest()
+def open_streams(channel, token, *, asked, granted):
+    """Streams of renewals that say nothing and go on until the channel closes; the rest is
+    refused."""
+    keep = LeaseServiceStub(channel).KeepLeaseAlive
+    streams = [
+        keep(_Silence(), metadata=[("authorization", f"Bearer {token}")]) for _ in range(asked)
+    ]
+    wait_until(lambda: sum(stream.done() for stream in streams) >= asked - granted)
+    refused = [details(stream)[0].metadata["quota"] for stream in streams if stream.done()]
+    assert refused == ["streams"] * (asked - granted)
 
 
-def _is_refused(call):
-    try:
-        call.initial_metadata()
-        next(call)
-    except grpc.RpcError as error:
-        return error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
-    return False
+class _Silence:
+    """Requests that never come; the thread that waits for them does not keep the process."""
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        threading.Event().wait(20)
+        raise StopIteration
+
+
+def take_all(client, channel, token, namespace, pool):
+    """Use a token up to each of its limits at once, and be refused beyond each."""
+    infos = [client.send(lease_calls.grant(60, "", pool)) for _ in range(3)]
+    with beyond("leases", 3):
+        client.send(lease_calls.grant(60))
+    lease = LeaseRef(infos[0].id, infos[0].epoch)
+    slots = client.send(lease_calls.allocate(lease, 24)).slots
+    assert len(slots) == 24
+    with beyond("slots", 24):
+        client.send(lease_calls.allocate(lease, 1))
+    client.send(lease_calls.pin(lease, [[1, 2, 3]] * 4, namespace))
+    with beyond("pins", 4):
+        client.send(lease_calls.pin(lease, [1, 2, 3], namespace))
+    open_streams(channel, token, asked=3, granted=2)
+
+
+def test_a_tenant_at_all_its_limits_leaves_another_all_of_its_own(server, connect, cache, pool):
+    """Two with the same limits, in a pool that has as much as both together; each takes all."""
+    for namespace in (Namespace(salt="full-1"), Namespace(salt="full-2")):
+        hold(cache, [1, 2, 3], namespace)
+    with grpc.insecure_channel(server.address) as channel:
+        for token in ("full-1", "full-2"):
+            take_all(connect(token), channel, token, Namespace(salt=token), pool)
+        assert connect("engine").match([1]).lengths == [0]
 
 
 def test_calls_a_second_are_limited(connect):
@@ -164,6 +218,37 @@ def test_calls_a_second_are_limited(connect):
         slow.match([1])
     other.match([1])
     other.match([1])
+
+
+def test_refusals_of_a_caller_that_calls_too_often_are_late(server, connect, monkeypatch):
+    """One that asks again at once would take the server's time with refusals alone."""
+    monkeypatch.setattr(limits, "REFUSAL_DELAY_S", 3_600.0)
+    slow, other = connect("slow"), connect("b")
+    slow.server_info()
+    with beyond("calls_per_s", 0.001):
+        slow.match([1], timeout_s=0.5)
+    stub = InfoServiceStub(grpc.insecure_channel(server.address))
+    asked = stub.GetServerInfo.future(
+        GetServerInfoRequest(), metadata=[("authorization", "Bearer slow")]
+    )
+    for _ in range(100):
+        other.match([1], B)
+    assert not asked.done()
+    asked.cancel()
+
+
+def test_of_too_many_late_refusals_the_rest_comes_at_once(server, connect, monkeypatch):
+    monkeypatch.setattr(limits, "REFUSAL_DELAY_S", 3_600.0)
+    monkeypatch.setattr(limits, "MOST_LATE_REFUSALS", 0)
+    slow = connect("slow")
+    slow.server_info()
+    stub = InfoServiceStub(grpc.insecure_channel(server.address))
+    error = refusal(
+        lambda: stub.GetServerInfo(
+            GetServerInfoRequest(), metadata=[("authorization", "Bearer slow")], timeout=60
+        )
+    )
+    assert details(error)[0].reason == "OVERLOADED"
 
 
 def test_a_budget_of_calls_fills_up_again():

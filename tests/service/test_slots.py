@@ -105,6 +105,24 @@ def test_eviction_makes_room_and_pins_do_not(client, lease):
     assert lease.allocate(1).num_evicted == 1
 
 
+@pytest.mark.parametrize("policy", ["priority", "lru"])
+def test_a_priority_comes_with_an_insert(policy):
+    """What has a higher one is evicted later, although it was used first."""
+    with (
+        CacheServer(PrefixCache(16, policy=policy), "127.0.0.1:0", alone=True) as server,
+        connect(server.address) as client,
+        client.lease(60, pool_id="p") as lease,
+    ):
+        for prompt, priority in (([1, 2], 5), ([3, 4], -(2**31))):
+            slots = lease.allocate(2).slots
+            lease.insert(InsertCall(prompt, slots, priority=priority))
+        client.evict(2)
+        kept = client.match([[1, 2], [3, 4]], probe=True).lengths
+        assert kept == ([2, 0] if policy == "priority" else [0, 2])
+        with pytest.raises(errors.InvalidArgumentError, match="priority must be"):
+            lease.insert(InsertCall([1], lease.allocate(1).slots, priority=2**31))
+
+
 def test_content_of_remote_prompts(client, lease):
     slots = lease.allocate(4).slots
     lease.insert(InsertCall([5, 9, 9, 6], slots, content=[(1, 2, b"x")]))

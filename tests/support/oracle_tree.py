@@ -126,6 +126,26 @@ class OracleTree:
                 self.nodes[shorter] = node
         return freed
 
+    def evict_below(self, space: Any, key: tuple) -> list[int]:
+        """The slots of all that continues `key` and is under no lock, in any order."""
+        if len(self.match(space, key, touch=False)) < len(key):
+            return []
+        going = [path for path in self.nodes if is_above((space, key), path) and path[1] != key]
+        going = [path for path in going if not self.lock_ref(path)]
+        if not going:
+            return []
+        self.model.refresh(sum(self.sizes()))
+        freed: list[int] = []
+        for path in going:
+            node = self.nodes.pop(path)
+            keep = max(len(key) - node.start, 0)
+            self.model.remove(node.tick, node.kind, len(node.slots) - keep)
+            freed += node.slots[keep:]
+            if keep:
+                node.slots, node.serials = node.slots[:keep], node.serials[:keep]
+                self.nodes[space, key] = node
+        return freed
+
     def first(self, leaves: list[Path]) -> Path:
         return min(leaves, key=lambda path: self.first_out(self.nodes[path]))
 

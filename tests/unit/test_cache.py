@@ -225,3 +225,12 @@ def test_the_callers_buffer_is_not_kept(new_cache):
     cache.finish(request)
     tokens[:] = 9
     assert cache.probe([1, 2, 3, 1, 2, 3]) == 6
+
+
+def test_a_cache_shows_what_it_is_and_how_full(core):
+    cache = PrefixCache(16, page_size=2, policy="lfu", core=core)
+    cache.finish(cache.admit([1, 2, 3, 4]))
+    cache.admit([1, 2, 5])
+    assert repr(cache) == (
+        f"<PrefixCache {core} slots=16 page_size=2 policy=lfu cached=4 free=10 requests=1>"
+    )

@@ -36,7 +36,7 @@ SIGNAL = """
 cache.finish(cache.admit([9] * 40))
 def handle(*_):
     cache.evict(1)
-    cache.events.read(0, cache.events.compact_revision, 1000)
+    cache.events.read(cache.events.epoch, cache.events.compact_revision, 1000)
 signal.signal(signal.SIGALRM, handle)
 signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 for n in range({rounds}):
@@ -68,10 +68,10 @@ print(router.index.check_integrity())
 """
 
 
-def run(script, **values):
+def run(script, timeout=120, **values):
     code = (COMMON + script).format(**values)
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False
     )
 
 

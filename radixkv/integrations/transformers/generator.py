@@ -6,9 +6,9 @@ submit -> waiting --admit--> running: prefill in chunks, then one token a step -
 """
 
 import threading
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Iterator, Set
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -19,13 +19,20 @@ from transformers import PreTrainedModel
 from radixkv.arguments import at_least
 from radixkv.attention import AttentionBackend
 from radixkv.cache import PrefixCache
-from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
+from radixkv.errors import (
+    InvalidArgumentError,
+    InvalidTokensError,
+    ModelOutputError,
+    PromptTooLongError,
+)
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
 from radixkv.integrations.transformers.paged_model import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
 from radixkv.memory.kv_pool import MHATokenToKVPool, as_kv_dtype
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
 from radixkv.tree.namespace import check_namespace
+
+EosIds: TypeAlias = "int | TokenIds | Set[int] | Tensor"
 
 
 class Generator:
@@ -100,14 +107,15 @@ class Generator:
         max_new_tokens: int = 128,
         *,
         namespace: Namespace = DEFAULT,
-        eos_ids: Collection[int] | None = None,
+        eos_ids: "EosIds | None" = None,
         on_token: OnToken | None = None,
         keep_logits: bool = False,
     ) -> Generation:
         """Queue a prompt, which `step` and `run` work on. Never waits; callable from any thread.
 
-        max_new_tokens: fewer where the pool or the model's context ends. eos_ids: end on any of
-        them (the model's own if None). on_token(generation, token): called from `step`.
+        max_new_tokens: fewer where the pool or the model's context ends. eos_ids: end on it, or on
+        any of them: an int, a set, or what `as_token_ids` reads (the model's own if None).
+        on_token(generation, token): called from `step`.
         Raises PromptTooLongError for a prompt that never fits, InvalidTokensError,
         InvalidNamespaceError.
         """
@@ -120,7 +128,7 @@ class Generator:
             # The last token needs no slot: nothing is computed after it.
             min(max_new_tokens, self._max_length - len(prompt) + 1),
             namespace=namespace,
-            eos_ids=self._eos_ids if eos_ids is None else frozenset(eos_ids),
+            eos_ids=self._eos_ids if eos_ids is None else _read_eos_ids(eos_ids),
             on_token=on_token,
             keep_logits=keep_logits,
         )
@@ -146,10 +154,15 @@ class Generator:
                 if step is None:
                     return False
                 logits, tokens = self._compute(step)
-                sampled = list(zip(step.sampling, tokens, strict=True))
+                self._fail_without_numbers(step, tokens)
                 self._schedule.computed(step)
-                self._append(sampled, logits)
-            self._call_back(sampled)
+                sampled = [
+                    (each.generation, token, row)
+                    for each, token, row in zip(step.work, tokens, logits, strict=True)
+                    if each.samples and not each.generation.is_done
+                ]
+                self._append(sampled)
+            self._call_back([(generation, token) for generation, token, _ in sampled])
             return True
 
     def cancel(self, generation: Generation) -> None:
@@ -173,10 +186,10 @@ class Generator:
                 self.cancel(self._to_cancel.pop())
 
     def _compute(self, step: Step) -> tuple[Tensor, list[int]]:
-        """Logits that tokens are sampled from, and the tokens."""
+        """Logits after each work of the step, and the likeliest tokens; -1 without numbers."""
         try:
             logits = self._paged.logits(step.token_ids, step.batch, step.logits_indices)
-            tokens = _on_their_way(logits.argmax(-1))
+            tokens = _on_their_way(_likeliest(logits))
             # A GPU works while the host goes on: meanwhile the next step is planned.
             following = self._schedule.batch_after(step)
             if following is not None:
@@ -188,8 +201,15 @@ class Generator:
                 self._fail(each.generation, error)
             raise
 
-    def _append(self, sampled: list[tuple[Generation, int]], logits: Tensor) -> None:
-        for (generation, token), row in zip(sampled, logits, strict=True):
+    def _fail_without_numbers(self, step: Step, tokens: list[int]) -> None:
+        """Fail those whose logits are no numbers, before the step's K/V is shared."""
+        for each, token in zip(step.work, tokens, strict=True):
+            if token < 0:
+                error = ModelOutputError("logits must be numbers; the model gave NaN")
+                self._fail(each.generation, error)
+
+    def _append(self, sampled: list[tuple[Generation, int, Tensor]]) -> None:
+        for generation, token, row in sampled:
             generation.append(token, row)
             if generation.is_done:
                 self._schedule.remove(generation)
@@ -237,6 +257,12 @@ class Generator:
                 most=self._max_length,
             )
         return prompt.copy()
+
+
+def _likeliest(logits: Tensor) -> Tensor:
+    """The token of the highest logit in each row; -1 where one of them is NaN."""
+    highest, tokens = logits.max(-1)  # NaN counts as highest
+    return tokens.masked_fill(highest.isnan(), -1)
 
 
 def _on_their_way(tokens: Tensor) -> Callable[[], list[int]]:
@@ -290,6 +316,19 @@ def _check_same_shape(cache: PrefixCache, pool: MHATokenToKVPool) -> None:
             cache=of_cache,
             pool=of_pool,
         )
+
+
+def _read_eos_ids(given: EosIds) -> frozenset[int]:
+    """Raises InvalidTokensError for what is neither a token id nor a collection of them."""
+    if isinstance(given, int | np.integer) and not isinstance(given, bool):
+        ids: TokenIds = [int(given)]
+    elif isinstance(given, Set):
+        ids = list(given)
+    elif isinstance(given, Tensor):
+        ids = given.detach().cpu().numpy().reshape(-1)
+    else:
+        ids = given
+    return frozenset(as_token_ids(ids, "eos_ids").tolist())
 
 
 def _eos_ids(model: PreTrainedModel) -> frozenset[int]:

@@ -20,13 +20,18 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from transformers import AttentionInterface, AttentionMaskInterface, Cache, PreTrainedModel
 from transformers.cache_utils import CacheLayerMixin
-from transformers.masking_utils import causal_mask_function
 
 from radixkv.attention import AttentionBackend, AttentionBatch, ScoreOptions, get_backend
 from radixkv.attention.scores import PLAIN
 from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers.graphs import DecodeGraphs
-from radixkv.integrations.transformers.refusals import refuse_features, refuse_model
+from radixkv.integrations.transformers.masks import asked_for, check_windows, no_mask
+from radixkv.integrations.transformers.refusals import (
+    IN_STEP,
+    refuse_calls_of_others,
+    refuse_features,
+    refuse_model,
+)
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 ATTENTION = "radixkv"
@@ -78,30 +83,26 @@ def paged_attention(
     *,
     scaling: float | None = None,
     dropout: float = 0.0,
+    sliding_window: int | None = None,
+    softcap: float | None = None,
+    s_aux: Tensor | None = None,
     radix: AttentionBackend | None = None,
     **features: Any,
 ) -> tuple[Tensor, None]:
     """transformers' attention function: `query` over the pool. `key`, `value` are there already."""
+    refuse_calls_of_others()
     if radix is None:
         raise InvalidArgumentError(
-            "the model must be called with radix=backend and pass it on to its attention; got None"
+            "the model must pass on to its attention what it is called with (radix=backend); "
+            "got a layer that does not"
         )
     refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
     layer: Any = module.layer_idx
-    output = radix.run(_packed(query), layer, ScoreOptions(scale=scaling))
+    if isinstance(radix, _Trial):
+        radix.check_handed(key, value)
+    options = ScoreOptions(scaling, sliding_window, softcap, s_aux)
+    output = radix.run(_packed(query), layer, options)
     return output.unsqueeze(0), None
-
-
-def no_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **sizes: Any) -> None:
-    """transformers' mask function: none, because the batch says all where a model is causal."""
-    if mask_function is not causal_mask_function:
-        raise InvalidArgumentError(
-            "the model's mask must be fully causal; got another (sliding window, chunks or blocks)"
-        )
-    if attention_mask is not None:
-        raise InvalidArgumentError(
-            "attention_mask must be None, as a packed batch has no mask; got one"
-        )
 
 
 AttentionInterface.register(ATTENTION, paged_attention)
@@ -205,11 +206,12 @@ class PagedModel:
         first_slot = AttentionBatch([np.array([pool.page_size], np.int32)], [1])
         try:
             trial.plan(first_slot)
-            self._forward(one, first_slot, one, trial, PagedCache(trial))
-        except RadixKVError:
-            raise
-        except ValueError as error:
-            # So models refuse a cache without their state-space or convolution states.
+            with asked_for() as windows:
+                self._forward(one, first_slot, one, trial, PagedCache(trial))
+        except RadixKVError as error:
+            raise InvalidArgumentError(f"{name} is not served: {error}") from error
+        except (ValueError, IndexError, TypeError, AttributeError) as error:
+            # So models meet a cache without their state-space or convolution states.
             raise InvalidArgumentError(f"{name} does not run over a KV pool: {error}") from error
         if not trial.written == trial.ran == list(range(pool.num_layers)):
             raise InvalidArgumentError(
@@ -217,6 +219,7 @@ class PagedModel:
                 f"AttentionInterface in layers {trial.ran}; radixkv serves models that do both "
                 f"once in each of their layers ({pool.num_layers} here)"
             )
+        check_windows(self.model.config.get_text_config(), windows, trial.windows)
 
 
 class _Trial(AttentionBackend):
@@ -226,6 +229,8 @@ class _Trial(AttentionBackend):
         super().__init__(pool)
         self.written: list[int] = []
         self.ran: list[int] = []
+        self.windows: list[int | None] = []
+        self._stored: tuple[Tensor, Tensor]
 
     def plan(self, batch: AttentionBatch) -> None:
         self.batch = batch
@@ -233,10 +238,21 @@ class _Trial(AttentionBackend):
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         self.pool.check_rows(k, v, self._planned().num_tokens)
         self.written.append(layer)
+        self._stored = k, v
+
+    def check_handed(self, k: Tensor, v: Tensor) -> None:
+        """Raises for other K/V, (1, heads, n, dim), than were stored: only those are read again."""
+        for handed, stored in zip((k, v), self._stored, strict=True):
+            if handed.shape[1] != stored.shape[1] or not torch.equal(_packed(handed), stored):
+                raise InvalidArgumentError(
+                    "a model must hand its attention the K/V that it stores; got "
+                    f"{handed.shape[1]} heads of {stored.shape[1]}, or others"
+                )
 
     def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
         self._check_query(q, options, self._planned().num_tokens)
         self.ran.append(layer)
+        self.windows.append(options.window)
         return torch.zeros_like(q)
 
 
@@ -249,7 +265,12 @@ def pool_for(
 ) -> MHATokenToKVPool:
     """A KV pool of `model`'s shape on its device, in its dtype if None is given."""
     config: Any = model.config.get_text_config()
-    heads = config.num_attention_heads
+    heads = getattr(config, "num_attention_heads", None)
+    if not isinstance(heads, int):
+        raise InvalidArgumentError(
+            f"{type(model).__name__} is not served: its configuration must have "
+            f"num_attention_heads, one number for all layers; got {heads}"
+        )
     return MHATokenToKVPool(
         num_slots,
         config.num_hidden_layers,
@@ -267,9 +288,11 @@ def _attention_of(model: PreTrainedModel) -> Iterator[None]:
     with _IN_USE.setdefault(model, RLock()):
         before = model.config._attn_implementation
         model.set_attn_implementation(ATTENTION)
+        token = IN_STEP.set(True)
         try:
             yield
         finally:
+            IN_STEP.reset(token)
             model.set_attn_implementation(before)
 
 

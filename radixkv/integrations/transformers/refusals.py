@@ -1,6 +1,7 @@
 """Models that ask for what radixkv does not serve: refused, because results would be wrong."""
 
 from collections.abc import Mapping
+from contextvars import ContextVar
 from typing import Any
 
 from torch import nn
@@ -8,8 +9,20 @@ from transformers import PreTrainedModel
 
 from radixkv.errors import InvalidArgumentError
 
+# Whether this thread is in a step of ours: a model's attention is ours for all threads meanwhile.
+IN_STEP: ContextVar[bool] = ContextVar("in_step", default=False)
+
 # What models pass to every attention function and what changes no result.
 HARMLESS = {"cache_position", "is_causal", "output_hidden_states", "position_ids", "use_cache"}
+
+
+def refuse_calls_of_others() -> None:
+    """Raises in a plain call of a model of which another thread computes a step."""
+    if not IN_STEP.get():
+        raise InvalidArgumentError(
+            "the model must not be called by itself while a Generator is in a step of it; got such "
+            "a call: wait for the step, or call a copy of the model"
+        )
 
 
 def refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:

@@ -48,14 +48,9 @@ class Step(NamedTuple):
     batch: AttentionBatch
 
     @property
-    def sampling(self) -> list[Generation]:
-        """The generations whose next token is sampled."""
-        return [each.generation for each in self.work if each.samples]
-
-    @property
     def logits_indices(self) -> NDArray[np.int64]:
-        """Indices among the packed tokens of those after which the next tokens are sampled."""
-        return self.batch.last_tokens[[each.samples for each in self.work]]
+        """Index of the last token of each work: logits show whether it came out well."""
+        return self.batch.last_tokens
 
 
 class Schedule:
@@ -109,6 +104,8 @@ class Schedule:
     def computed(self, step: Step) -> None:
         """K/V of the step is there; prompts share theirs from now on."""
         for generation, request, end in step.work:
+            if generation.is_done:
+                continue
             if generation.is_prefilling:
                 generation.numbers.computed_tokens += end - generation.computed
                 self.cache.publish(request, end)

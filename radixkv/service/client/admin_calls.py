@@ -1,14 +1,34 @@
 """Calls for operators; see `calls.py`."""
 
-from radixkv.rpc import method_table
+from radixkv.rpc import codec, method_table
+from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, new_request_id
+from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.v1.admin_pb2 import CheckIntegrityRequest, ClearCacheRequest
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest
+from radixkv.v1.types_pb2 import TokenSequence
 
 
 def evict(num_tokens: int, *, timeout_s: float | None = None) -> ClientCall[int]:
     """Evict up to `num_tokens` unpinned tokens, coldest first; returns how many were evicted."""
     request = EvictPrefixesRequest(num_tokens=num_tokens, request_id=new_request_id())
+    return ClientCall(method_table.EVICT_PREFIXES, request, timeout_s, lambda r: int(r.num_evicted))
+
+
+def evict_below(
+    prompt: "TokenIds | Prompt", namespace: Namespace = DEFAULT, *, timeout_s: float | None = None
+) -> ClientCall[int]:
+    """Evict all that continues `prompt`, whole pages, and is not in use; how many tokens went.
+
+    The prompt's own tokens stay; an empty one stands for the whole namespace.
+    """
+    given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
+    is_empty = not len(given.token_ids)
+    request = EvictPrefixesRequest(
+        prefix=TokenSequence() if is_empty else codec.write_sequence(given, "prompt"),
+        namespace=codec.write_namespace(namespace),
+        request_id=new_request_id(),
+    )
     return ClientCall(method_table.EVICT_PREFIXES, request, timeout_s, lambda r: int(r.num_evicted))
 
 

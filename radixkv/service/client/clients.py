@@ -29,6 +29,7 @@ class Client(BlockingConnection):
     leases = blocking(lease_calls.leases)
     revoke_lease = blocking(lease_calls.revoke_lease)
     evict = blocking(admin_calls.evict)
+    evict_below = blocking(admin_calls.evict_below)
     clear = blocking(admin_calls.clear)
     check = blocking(admin_calls.check)
 
@@ -71,6 +72,7 @@ class AsyncClient(AsyncConnection):
     leases = awaited(lease_calls.leases)
     revoke_lease = awaited(lease_calls.revoke_lease)
     evict = awaited(admin_calls.evict)
+    evict_below = awaited(admin_calls.evict_below)
     clear = awaited(admin_calls.clear)
     check = awaited(admin_calls.check)
 

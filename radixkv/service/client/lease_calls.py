@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
+from radixkv.arguments import between
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, method_table
@@ -79,7 +80,8 @@ class InsertCall:
 
     token_ids, slots: (n,) int32 or what `as_token_ids` reads, one slot a token, on loan to the
     lease. pin_id: 0 without a pin. content: spans of these tokens. keep: whether the pin goes on,
-    on all that is cached now (without a pin: a new one).
+    on all that is cached now (without a pin: a new one). priority: what the policy of that name
+    goes by, -2**31 to 2**31 - 1; the pin's tokens get it too, if theirs is lower.
     """
 
     token_ids: TokenIds = _NO_TOKENS
@@ -87,6 +89,7 @@ class InsertCall:
     pin_id: int = 0
     keep: bool = False
     content: Content = ()
+    priority: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,7 +283,11 @@ def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
         raise InvalidSlotsError(f"{name}.slots must be one a token; got {len(slots)}")
     keep = PinAction.PIN_ACTION_MOVE if item.keep else PinAction.PIN_ACTION_RELEASE
     return PrefixInsert(
-        sequence=sequence, slots=codec.pack(slots), pin_id=item.pin_id, pin_action=keep
+        sequence=sequence,
+        slots=codec.pack(slots),
+        pin_id=item.pin_id,
+        pin_action=keep,
+        priority=between(-(2**31), 2**31 - 1, priority=item.priority),
     )
 
 

@@ -1,9 +1,11 @@
 """EvictPrefixes and AdminService."""
 
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any
 
+from radixkv.errors import InvalidArgumentError
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.service.event_codec import PIECE_BYTES
@@ -21,6 +23,8 @@ from radixkv.v1.admin_pb2 import (
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest, EvictPrefixesResponse
 from radixkv.v1.types_pb2 import ResponseHeader
 
+logger = logging.getLogger(__name__)
+
 _MOST_VIOLATIONS = 100
 
 
@@ -34,15 +38,31 @@ class AdminHandlers:
         self._in_writer = in_writer
 
     def evict_prefixes(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
-        """Evict the coldest unpinned tokens."""
+        """Evict the coldest unpinned tokens, or those below a prefix."""
+        if request.HasField("prefix") and request.num_tokens:
+            raise InvalidArgumentError(
+                f"num_tokens must be unset with prefix; got {request.num_tokens}",
+                field="num_tokens",
+            )
         with self._context.once(request, call, EvictPrefixesResponse) as reply:
             if reply.message is None:
                 reply.message = self._evict(request, call)
         return reply.message
 
     def _evict(self, request: EvictPrefixesRequest, call: Call) -> EvictPrefixesResponse:
-        num_evicted = self._cache.evict(request.num_tokens)
+        if request.HasField("prefix"):
+            num_evicted = self._evict_below(request)
+        else:
+            num_evicted = self._cache.evict(request.num_tokens)
         return EvictPrefixesResponse(header=self._context.header(call), num_evicted=num_evicted)
+
+    def _evict_below(self, request: EvictPrefixesRequest) -> int:
+        prefix, namespace = request.prefix, codec.read_namespace(request.namespace)
+        if not prefix.packed and not prefix.ids:
+            return self._cache.evict_below((), namespace)
+        key = codec.read_sequence(prefix, "prefix")
+        with codec.blame("prefix"):
+            return self._cache.evict_below(key.token_ids, namespace, content=key.content)
 
     def clear_cache(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
         """Forget everything and end all leases; a new epoch begins."""
@@ -52,7 +72,10 @@ class AdminHandlers:
         return reply.message
 
     def _clear(self, request: ClearCacheRequest, call: Call) -> ClearCacheResponse:
+        num_tokens = self._cache.tree.total_size
         self._cache.reset(force=request.force)
+        who = call.caller.name or "a caller"
+        logger.warning("cache cleared, %d tokens are gone: %s asked for it", num_tokens, who)
         self._context.leases.settle()
         return ClearCacheResponse(header=self._context.header(call))
 

@@ -150,7 +150,7 @@ class SlotHandlers:
                 field=f"{name}.slots",
             )
         keep = message.pin_action == PinAction.PIN_ACTION_MOVE
-        return Insert(key.token_ids, slots, key.content, pin, keep)
+        return Insert(key.token_ids, slots, key.content, pin, keep, message.priority)
 
     def _finish(self, lease: LeaseRecord, message: PrefixInsert, done: Inserted) -> PrefixInserted:
         """The pin that was moved keeps its id."""

@@ -1,0 +1,70 @@
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
+from google.protobuf import descriptor as _descriptor
+from typing import ClassVar as _ClassVar
+
+DESCRIPTOR: _descriptor.FileDescriptor
+
+class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ERROR_REASON_UNSPECIFIED: _ClassVar[ErrorReason]
+    ERROR_REASON_INTERNAL: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_ARGUMENT: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_TOKENS: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_CONTENT: _ClassVar[ErrorReason]
+    ERROR_REASON_SLOT_COUNT_MISMATCH: _ClassVar[ErrorReason]
+    ERROR_REASON_INVALID_NAMESPACE: _ClassVar[ErrorReason]
+    ERROR_REASON_PROMPT_TOO_LONG: _ClassVar[ErrorReason]
+    ERROR_REASON_BATCH_TOO_LARGE: _ClassVar[ErrorReason]
+    ERROR_REASON_MESSAGE_TOO_LARGE: _ClassVar[ErrorReason]
+    ERROR_REASON_LEASE_TTL_OUT_OF_RANGE: _ClassVar[ErrorReason]
+    ERROR_REASON_REQUEST_ID_REUSED: _ClassVar[ErrorReason]
+    ERROR_REASON_LEASE_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_PIN_NOT_FOUND: _ClassVar[ErrorReason]
+    ERROR_REASON_SLOT_NOT_OWNED: _ClassVar[ErrorReason]
+    ERROR_REASON_PREFIX_PINNED: _ClassVar[ErrorReason]
+    ERROR_REASON_STALE_WEIGHTS: _ClassVar[ErrorReason]
+    ERROR_REASON_EPOCH_MISMATCH: _ClassVar[ErrorReason]
+    ERROR_REASON_OUT_OF_SLOTS: _ClassVar[ErrorReason]
+    ERROR_REASON_OVERLOADED: _ClassVar[ErrorReason]
+    ERROR_REASON_REVISION_COMPACTED: _ClassVar[ErrorReason]
+    ERROR_REASON_REVISION_IN_FUTURE: _ClassVar[ErrorReason]
+    ERROR_REASON_WATCHER_TOO_SLOW: _ClassVar[ErrorReason]
+    ERROR_REASON_UNSUPPORTED: _ClassVar[ErrorReason]
+    ERROR_REASON_DEADLINE_EXCEEDED: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAVAILABLE: _ClassVar[ErrorReason]
+    ERROR_REASON_DRAINING: _ClassVar[ErrorReason]
+    ERROR_REASON_NO_WORKERS: _ClassVar[ErrorReason]
+    ERROR_REASON_UNAUTHENTICATED: _ClassVar[ErrorReason]
+    ERROR_REASON_FORBIDDEN: _ClassVar[ErrorReason]
+    ERROR_REASON_CACHE_CORRUPTED: _ClassVar[ErrorReason]
+ERROR_REASON_UNSPECIFIED: ErrorReason
+ERROR_REASON_INTERNAL: ErrorReason
+ERROR_REASON_INVALID_ARGUMENT: ErrorReason
+ERROR_REASON_INVALID_TOKENS: ErrorReason
+ERROR_REASON_INVALID_CONTENT: ErrorReason
+ERROR_REASON_SLOT_COUNT_MISMATCH: ErrorReason
+ERROR_REASON_INVALID_NAMESPACE: ErrorReason
+ERROR_REASON_PROMPT_TOO_LONG: ErrorReason
+ERROR_REASON_BATCH_TOO_LARGE: ErrorReason
+ERROR_REASON_MESSAGE_TOO_LARGE: ErrorReason
+ERROR_REASON_LEASE_TTL_OUT_OF_RANGE: ErrorReason
+ERROR_REASON_REQUEST_ID_REUSED: ErrorReason
+ERROR_REASON_LEASE_NOT_FOUND: ErrorReason
+ERROR_REASON_PIN_NOT_FOUND: ErrorReason
+ERROR_REASON_SLOT_NOT_OWNED: ErrorReason
+ERROR_REASON_PREFIX_PINNED: ErrorReason
+ERROR_REASON_STALE_WEIGHTS: ErrorReason
+ERROR_REASON_EPOCH_MISMATCH: ErrorReason
+ERROR_REASON_OUT_OF_SLOTS: ErrorReason
+ERROR_REASON_OVERLOADED: ErrorReason
+ERROR_REASON_REVISION_COMPACTED: ErrorReason
+ERROR_REASON_REVISION_IN_FUTURE: ErrorReason
+ERROR_REASON_WATCHER_TOO_SLOW: ErrorReason
+ERROR_REASON_UNSUPPORTED: ErrorReason
+ERROR_REASON_DEADLINE_EXCEEDED: ErrorReason
+ERROR_REASON_UNAVAILABLE: ErrorReason
+ERROR_REASON_DRAINING: ErrorReason
+ERROR_REASON_NO_WORKERS: ErrorReason
+ERROR_REASON_UNAUTHENTICATED: ErrorReason
+ERROR_REASON_FORBIDDEN: ErrorReason
+ERROR_REASON_CACHE_CORRUPTED: ErrorReason
