@@ -31,8 +31,8 @@ void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
     nb::class_<TreeBinding>(module, "Tree")
-        .def(nb::init<nb::handle, nb::handle>(), "page_size"_a.none() = 1,
-             "policy"_a.none() = "lru")
+        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "page_size"_a.none() = 1,
+             "policy"_a.none() = "lru", "shares"_a.none() = python().no_shares)
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
@@ -48,7 +48,11 @@ void bind_tree(nb::module_& module) {
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none())
-        .def("evict", &TreeBinding::evict, "num_tokens"_a.none())
+        .def("evict", &TreeBinding::evict, "num_tokens"_a.none(),
+             "namespace"_a.none() = nb::none(), nb::kw_only(), "wanted"_a.none() = 0)
+        .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
+        .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
+        .def("share_sizes", &TreeBinding::share_sizes)
         .def("reset", &TreeBinding::reset)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
@@ -59,6 +63,7 @@ void bind_tree(nb::module_& module) {
              "fence"_a.none() = nb::none())
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)
+        .def_prop_ro("shares", &TreeBinding::shares)
         .def_prop_ro("epoch", &TreeBinding::epoch)
         .def_prop_ro("evictable_size", &TreeBinding::evictable_size)
         .def_prop_ro("protected_size", &TreeBinding::protected_size)

@@ -22,7 +22,7 @@ struct NodeInEpoch {
 
 class TreeBinding {
   public:
-    TreeBinding(nb::handle page_size, nb::handle policy);
+    TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
@@ -33,7 +33,10 @@ class TreeBinding {
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after);
-    nb::object evict(nb::handle num_tokens);
+    nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
+    nb::object evict_beyond_caps();
+    uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
+    nb::dict share_sizes() const;
     nb::object reset();
 
     // ---- a request's admission and publication: see `RadixTree` ----
@@ -46,6 +49,7 @@ class TreeBinding {
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }
+    nb::object shares() const { return shares_; }
     uint64_t epoch() const { return epoch_; }
     uint64_t evictable_size() const { return tree_.evictable_size(); }
     uint64_t protected_size() const { return tree_.protected_size(); }
@@ -105,10 +109,10 @@ class TreeBinding {
     auto insert_codes(nb::handle ids, const nb::object& codes, nb::handle space, const Use& use);
 
     void record_stored(NodeId leaf, nb::handle space, bool has_content);
-    void evict_slots(uint64_t count, int32_t* out);
+    void evict_slots(uint64_t count, int32_t* out, Claim claim);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
-    bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
+    bool take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out);
     Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
@@ -121,6 +125,7 @@ class TreeBinding {
 
     nb::object policy_;
     Tree tree_;
+    nb::object shares_;  // by salt, as they were given
     Path path_;  // of the last descent; kept, so that none is allocated
     Spaces spaces_;
     LockedHandles locked_;

@@ -39,6 +39,15 @@ nb::tuple TreeBinding::sizes_of(nb::handle space) {
     return nb::make_tuple(evictable, locked, nodes.size());
 }
 
+nb::dict TreeBinding::share_sizes() const {
+    nb::dict sizes;
+    for (auto [salt, number] : spaces_.shares()) {
+        const Share& share = tree_.shares()[nb::cast<ShareId>(number)];
+        sizes[salt] = named_tuple(python().ShareSizes, share.evictable, share.locked);
+    }
+    return sizes;
+}
+
 std::vector<NodeInEpoch> TreeBinding::walk() const {
     std::vector<NodeId> ids;
     for (NodeId root : spaces_.roots()) tree_.walk(root, ids);

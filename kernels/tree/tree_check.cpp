@@ -13,6 +13,7 @@ class TreeCheck {
 
     std::vector<std::string> run(const std::vector<Lock>& locks) {
         check_sizes();
+        check_shares();
         check_locks(locks);
         for (NodeId id : all_) check_shape(id);
         for (NodeId id : all_) check_order(id);
@@ -43,6 +44,26 @@ class TreeCheck {
             lines_.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are counted, " +
                              number(all_.size()) + " are there");
         }
+    }
+
+    void check_shares() {
+        std::vector<Share> there(tree_.shares_.size());
+        for (NodeId id : all_) {
+            Share& share = there[node(id).share];
+            (node(id).lock_ref ? share.locked : share.evictable) += node(id).length;
+            if (node(id).share != node(node(id).parent).share)
+                lines_.push_back("I2 sizes: " + name(id) + " is of another share than its parent");
+        }
+        for (ShareId id = 0; id < there.size(); ++id) {
+            const Share &own = there[id], &counted = tree_.shares_[id];
+            if (own.evictable == counted.evictable && own.locked == counted.locked) continue;
+            lines_.push_back("I2 sizes: " + pair(counted) + " tokens are counted of share " +
+                             number(id) + ", " + pair(own) + " are there");
+        }
+    }
+
+    static std::string pair(const Share& share) {
+        return "(" + number(share.evictable) + ", " + number(share.locked) + ")";
     }
 
     void check_locks(const std::vector<Lock>& locks) {

@@ -54,6 +54,7 @@ from radixkv.tree import (
     new_tree,
 )
 from radixkv.tree.content import Content, check_content
+from radixkv.tree.shares import NO_SHARES, Shares, check_fit
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -69,6 +70,7 @@ class PrefixCache:
     kv: the pool whose K/V `fork` and `rollback` copy by themselves.
     max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
     beginning.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
     estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
     that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
     lock: around each call; hold it to make several calls at one revision.
@@ -93,8 +95,9 @@ class PrefixCache:
         kv: KVPool | None = None,
         max_cached_tokens: int | None = None,
         estimate_capacity: bool = False,
+        shares: Shares = NO_SHARES,
     ) -> None:
-        tree = new_tree(page_size, policy, core)
+        tree = new_tree(page_size, policy, core, shares)
         allocator = new_allocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
@@ -103,6 +106,7 @@ class PrefixCache:
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         capacity = num_slots if max_cached_tokens is None else min(num_slots, max_cached_tokens)
+        check_fit(shares, page_size, capacity)
         estimator = CapacityEstimator(capacity) if estimate_capacity else None
 
         self.num_slots, self.page_size = num_slots, page_size
@@ -177,7 +181,7 @@ class PrefixCache:
 
     @property
     def free_size(self) -> int:
-        """Slots that are free now; eviction may add `tree.evictable_size`."""
+        """Slots that are free now; eviction may add `tree.room_for` a namespace."""
         with self.lock:
             return self.slots.ledger.free_size
 
@@ -414,7 +418,10 @@ class PrefixCache:
 
     @transaction
     def evict(self, num_tokens: int) -> int:
-        """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable."""
+        """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
+
+        What is within a reserve stays.
+        """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
     @transaction

@@ -8,7 +8,7 @@ from radixkv.arrays import Int32Array
 from radixkv.cache.ledger import Fence, SlotLedger
 from radixkv.cache.stats import Totals
 from radixkv.memory import TokenToKVAllocator
-from radixkv.tree import RadixTree
+from radixkv.tree import Namespace, RadixTree
 
 
 class Slots:
@@ -25,25 +25,31 @@ class Slots:
         self.num_slots, self.page_size = self.allocator.num_slots, self.allocator.page_size
         self.max_cached_tokens = max_cached_tokens
         self.totals = Totals()
+        self._has_shares = bool(tree.shares)
 
-    def take(self, n: int) -> Int32Array | None:
+    def take(self, n: int, namespace: Namespace | None = None) -> Int32Array | None:
         """`n` slots, (n,) int32, in whole pages, evicting what is needed.
 
-        None: no room now, nothing taken. Cost: as `RadixTree.evict`.
+        namespace: for which the eviction is, see `RadixTree.evict`. None: no room now, nothing
+        taken. Cost: as `RadixTree.evict`.
         """
-        slots, evicted = self.tree.take(n, self.ledger)
+        slots, evicted = self.tree.take(n, self.ledger, namespace)
         self.totals.evicted_tokens += evicted
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         """Tokens evicted, whose slots are freed behind `fence`."""
-        slots = self.tree.evict(num_tokens)
-        self.totals.evicted_tokens += len(slots)
-        self.ledger.free(slots, fence)
-        return len(slots)
+        return self._free(self.tree.evict(num_tokens), fence)
+
+    def _free(self, evicted: Int32Array, fence: Fence | None) -> int:
+        self.totals.evicted_tokens += len(evicted)
+        self.ledger.free(evicted, fence)
+        return len(evicted)
 
     def keep_bound(self, fence: Fence | None = None) -> None:
-        """Evict what the tree keeps beyond its bound."""
+        """Evict what the tree keeps beyond its bound, and what shares keep beyond their caps."""
+        if self._has_shares:
+            self._free(self.tree.evict_beyond_caps(), fence)
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 

@@ -15,7 +15,7 @@ class NativeRadixTree(Tree, RadixTree):
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "made": (self.page_size, self.policy),
+            "made": (self.page_size, self.policy, self.shares),
             "nodes": list(self.walk()),
             "counters": self._counters(),
         }

@@ -11,6 +11,7 @@ from radixkv.arrays import EMPTY, Int32Array
 from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
+from radixkv.tree.shares import NO_SHARES, Shares, ShareSizes
 
 
 class Handle:
@@ -141,6 +142,7 @@ class RadixTree:
 
     page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
     policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`.
     core: which one it is, "native" or "python".
 
     A contract: `new_tree` makes one. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
@@ -149,10 +151,13 @@ class RadixTree:
 
     page_size: int
     policy: str
+    shares: Shares
     core: str
     epoch: int
 
-    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
+    def __init__(
+        self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES
+    ) -> None:
         """Only a core has one: see `radixkv.tree.new_tree`."""
         raise TypeError("RadixTree is a contract; make a tree with radixkv.new_tree(...)")
 
@@ -287,10 +292,12 @@ class RadixTree:
         """
         raise NotImplementedError
 
-    def take(self, n: int, ledger: Ledger) -> tuple[Int32Array | None, int]:
+    def take(
+        self, n: int, ledger: Ledger, namespace: Namespace | None = None
+    ) -> tuple[Int32Array | None, int]:
         """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
 
-        n: whole pages. None, and nothing is taken, if there is no room now. Slots behind a fence
+        n: whole pages. namespace: see `evict`. None, and nothing is taken, if there is no room now. Slots behind a fence
         count as room: if they suffice the answer is None too, and nothing is evicted for them.
         Cost: as `evict`.
         """
@@ -298,19 +305,44 @@ class RadixTree:
         if slots is not None:
             return slots, 0
         missing = n - ledger.free_size - ledger.deferred_size
-        if missing > self.evictable_size or missing <= 0:
+        if missing > self.room_for(namespace) or missing <= 0:
             return None, 0
-        evicted = self.evict(missing)
+        evicted = self.evict(missing, namespace, wanted=n)
         ledger.free(evicted)
         return ledger.take(n), len(evicted)
 
-    def evict(self, num_tokens: int) -> Int32Array:
+    def evict(
+        self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0
+    ) -> Int32Array:
         """Evict `num_tokens` tokens, rounded up to whole pages; returns their slots, (m,) int32.
 
         Leaves first, in the order of the policy; the last victim is trimmed from its tail. Fewer if
-        no more are evictable. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
-        Raises InvalidArgumentError for a negative number.
+        `room_for` the namespace is less.
+        namespace: for whom. What is within the reserve of another share stays, and so does all that
+        is within one where there is no namespace. wanted: tokens that it is about to store: of its
+        own share first goes what they would bring beyond the cap.
+
+        Cost: O(m), and O(log leaves) a victim, whatever else is cached; O(shares) more where there
+        are any. Raises InvalidArgumentError for a negative number.
         """
+        raise NotImplementedError
+
+    def evict_beyond_caps(self) -> Int32Array:
+        """Evict what shares keep beyond their caps, besides what is locked; returns the slots.
+
+        Cost: O(shares), and as `evict`.
+        """
+        raise NotImplementedError
+
+    def room_for(self, namespace: Namespace | None = None) -> int:
+        """Tokens that `evict` can free now for a namespace; None: for a caller of no namespace.
+
+        Without shares: `evictable_size`. Cost: O(shares).
+        """
+        raise NotImplementedError
+
+    def share_sizes(self) -> dict[str | None, ShareSizes]:
+        """What is cached now of each share, by salt. Cost: O(shares)."""
         raise NotImplementedError
 
     def reset(self) -> Int32Array:

@@ -252,8 +252,8 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     # ---- sizes, events, words ----
 
     def evictable_size(self) -> int:
-        """Cached tokens under no lock."""
-        return self.tree.evictable_size
+        """Cached tokens under no lock, those within a reserve left out: what `evict` can free."""
+        return self.tree.room_for()
 
     def protected_size(self) -> int:
         """Cached tokens under a lock."""
