@@ -48,8 +48,8 @@ class Slots:
 
     def keep_bound(self, fence: Fence | None = None) -> None:
         """Evict what the tree keeps beyond its bound, and what shares keep beyond their caps."""
-        if self._has_shares:
-            self._free(self.tree.evict_beyond_caps(), fence)
+        if self._has_shares and len(beyond := self.tree.evict_beyond_caps()):
+            self._free(beyond, fence)
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 

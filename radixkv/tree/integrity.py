@@ -42,7 +42,10 @@ def _shares(nodes: Nodes, found: list[Node]) -> Iterator[str]:
         if node.parent is not None and node.share != node.parent.share:
             yield f"I2 sizes: node {node.id} is of another share than its parent"
     for number, share in enumerate(nodes.shares.all):
-        counted, seen = (share.evictable, share.protected), (there[number, False], there[number, True])
+        counted, seen = (
+            (share.evictable, share.protected),
+            (there[number, False], there[number, True]),
+        )
         if counted != seen:
             yield f"I2 sizes: {counted} tokens are counted of share {number}, {seen} are there"
 

@@ -36,9 +36,7 @@ class PythonRadixTree(RadixTree):
 
     core = "python"
 
-    def __init__(
-        self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES
-    ) -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES) -> None:
         check_page_size(page_size)
         self.page_size = page_size
         self.policy = policy

@@ -155,9 +155,7 @@ class RadixTree:
     core: str
     epoch: int
 
-    def __init__(
-        self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES
-    ) -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES) -> None:
         """Only a core has one: see `radixkv.tree.new_tree`."""
         raise TypeError("RadixTree is a contract; make a tree with radixkv.new_tree(...)")
 
