@@ -146,8 +146,9 @@ class Loans:
     ) -> tuple[Int32Array, int] | None:
         """Slots, (m,) int32, and how many tokens were evicted for them.
 
-        namespace: of a share that may evict its own, see `RadixTree.evict`; None: unknown. m: `n` rounded up to whole pages. None: no room now, nothing taken. Cost: as
-        `RadixTree.evict`. Raises InvalidArgumentError for a negative number.
+        m: `n` rounded up to whole pages. namespace: for which, see `RadixTree.evict`; None: not
+        known. The answer None: no room now, nothing taken. Cost: as `RadixTree.evict`. Raises
+        InvalidArgumentError for a negative number.
         """
         totals = self._slots.totals
         before = totals.evicted_tokens

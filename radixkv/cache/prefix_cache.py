@@ -54,7 +54,7 @@ from radixkv.tree import (
     new_tree,
 )
 from radixkv.tree.content import Content, check_content
-from radixkv.tree.shares import NO_SHARES, Shares, check_fit
+from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -112,6 +112,7 @@ class PrefixCache:
         self.num_slots, self.page_size = num_slots, page_size
         self.max_context_len = max_context_len
         self._longest = min(max_context_len, num_slots)
+        self._reserves = reserves(shares, page_size)
         self.transactions = Transactions(tree, EventLog())
         self.req_to_token = ReqToTokenPool(max_requests, width)
         self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
@@ -268,6 +269,8 @@ class PrefixCache:
         tokens, length = self._reader.copy_token_ids(token_ids)
         if not 0 < length <= self._longest:
             self._refuse_length(length)
+        if self._reserves:
+            self._check_beside_reserves(length, namespace if resume is None else resume)
         limit = length - 1
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
@@ -302,8 +305,7 @@ class PrefixCache:
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        if request.length + len(tokens) > self._longest:
-            self._refuse_length(request.length + len(tokens))
+        self._check_length(request, request.length + len(tokens))
         slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
@@ -316,8 +318,7 @@ class PrefixCache:
         Otherwise as `extend`. Reserving again names the same slots first.
         """
         self._check_running(request)
-        if request.length + at_least(0, n=n) > self._longest:
-            self._refuse_length(request.length + n)
+        self._check_length(request, request.length + at_least(0, n=n))
         return self._lifecycle.reserve(request, n)
 
     @transaction
@@ -329,8 +330,7 @@ class PrefixCache:
         """
         self._check_running(request)
         tokens = self._reader.token_ids(token_ids)
-        if request.length + len(tokens) > self._longest:
-            self._refuse_length(request.length + len(tokens))
+        self._check_length(request, request.length + len(tokens))
         reserved = request.capacity - request.length
         if len(tokens) > reserved:
             raise InvalidArgumentError(
@@ -552,6 +552,28 @@ class PrefixCache:
                     f"{name} must be that of the resumed request, {kept}; got {given}",
                     request=request.id,
                 )
+
+    def _check_length(self, request: Request, length: int) -> None:
+        if length > self._longest:
+            self._refuse_length(length)
+        if self._reserves:
+            self._check_beside_reserves(length, request)
+
+    def _check_beside_reserves(self, length: int, whose: Request | Namespace) -> None:
+        """What the reserves of others would keep from it for good is refused at once."""
+        namespace = whose.namespace if isinstance(whose, Request) else whose
+        if not isinstance(namespace, Namespace):
+            return  # refused for that
+        others = sum(self._reserves.values()) - self._reserves.get(namespace.salt, 0)
+        if length > self.num_slots - others:
+            raise PromptTooLongError(
+                f"a request must be of {self.num_slots - others} tokens or fewer (the pool has "
+                f"{self.num_slots} slots, of which {others} are reserved for other namespaces); "
+                f"got {length} tokens",
+                length=length,
+                most=self.num_slots - others,
+                reserved=others,
+            )
 
     def _refuse_length(self, length: int) -> NoReturn:
         if not length:

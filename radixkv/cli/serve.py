@@ -40,6 +40,13 @@ def serve(
     slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192,
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 1,
     policy: Annotated[str, typer.Option(help="Eviction policy.")] = "lru",
+    shares: Annotated[
+        Path | None,
+        typer.Option(
+            help=r"TOML file of \[\[share]] with salt, reserve (tokens that are not evicted for "
+            "others) and cap (most that is kept)."
+        ),
+    ] = None,
     estimate_capacity: Annotated[
         bool,
         typer.Option(
@@ -76,6 +83,7 @@ def serve(
     from radixkv.rpc.limits import DEFAULT_ADDRESS
     from radixkv.rpc.process import keep_freed_memory
     from radixkv.service import CacheServer
+    from radixkv.tree.shares_file import read_shares
 
     if model is None:
         keep_freed_memory()
@@ -87,6 +95,7 @@ def serve(
         policy=policy,
         max_requests=max_batch,
         estimate_capacity=estimate_capacity,
+        shares=read_shares(shares) if shares else {},
     )
     server = CacheServer(
         cache,

@@ -308,7 +308,9 @@ class Nodes:
                 moved = len(node.slots) if was_free else -len(node.slots)
                 self.protected += moved
                 self.evictable -= moved
-                self.shares.lock(node.share, moved)
+                share = self.shares.all[node.share]
+                share.protected += moved
+                share.evictable -= moved
                 self._place(node)
             node = node.parent
 

@@ -295,9 +295,9 @@ class RadixTree:
     ) -> tuple[Int32Array | None, int]:
         """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
 
-        n: whole pages. namespace: see `evict`. None, and nothing is taken, if there is no room now. Slots behind a fence
-        count as room: if they suffice the answer is None too, and nothing is evicted for them.
-        Cost: as `evict`.
+        n: whole pages. namespace: for whom, see `evict`. None, and nothing is taken, if there is no
+        room now. Slots behind a fence count as room: if they suffice the answer is None too, and
+        nothing is evicted for them. Cost: as `evict`.
         """
         slots = ledger.take(n)
         if slots is not None:

@@ -58,11 +58,6 @@ class ShareCounts:
         self.all[number].evictable -= count
         assert self.all[number].evictable >= 0
 
-    def lock(self, number: int, count: int) -> None:
-        """`count` tokens are locked from now on, or were until now (count < 0)."""
-        self.all[number].evictable -= count
-        self.all[number].protected += count
-
     def clear(self) -> None:
         """Nothing is cached any more."""
         for share in self.all:

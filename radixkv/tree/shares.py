@@ -6,7 +6,8 @@
 A share is of a salt: adapters, extra keys and weight versions of one tenant use it together, and a
 token of the service's tokens file that is bound to the salt can name no other. What is cached
 counts, locked or not. Slots in use, of running requests or on loan, count for neither: leave room
-for them beside the reserves. Namespaces without a share have no reserve and no cap.
+for them beside the reserves. No request may need more slots than the reserves of others leave.
+Namespaces without a share have no reserve and no cap.
 
 Each share has an order of eviction of its own. Where several may give, the victim goes that the
 policy prefers of their first ones.
@@ -81,9 +82,14 @@ def in_pages(shares: Shares, page_size: int) -> list[WholeShare]:
     return whole
 
 
+def reserves(shares: Shares, page_size: int) -> dict[str | None, int]:
+    """The reserve of each salt, in whole pages."""
+    return {share.salt: share.reserve for share in in_pages(shares, page_size)}
+
+
 def check_fit(shares: Shares, page_size: int, most: int) -> None:
     """Raises InvalidArgumentError unless the reserves together fit `most` tokens."""
-    reserved = sum(share.reserve for share in in_pages(shares, page_size))
+    reserved = sum(reserves(shares, page_size).values())
     if reserved > most:
         raise InvalidArgumentError(
             f"reserves together must be at most {most}, what the cache may hold; got {reserved}",

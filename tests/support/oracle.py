@@ -96,6 +96,12 @@ class Oracle:
         self.runs: dict[int, list[int]] = {}  # what the events speak of
         self.changes: deque = deque()  # of the call that is being judged
 
+    def longest_of(self, space) -> int:
+        """The longest request of a namespace that may ever run."""
+        reserves = {salt: self.up(share.reserve) for salt, share in self.shares.shares.items()}
+        others = sum(reserves.values()) - reserves.get(space.salt, 0)
+        return min(self.longest, len(self.everything) - others)
+
     # ---- sets ----
 
     def up(self, n: int) -> int:

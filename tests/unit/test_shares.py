@@ -3,7 +3,7 @@
 import pytest
 
 from radixkv import Namespace, PrefixCache, new_tree
-from radixkv.errors import InvalidArgumentError, InvalidNamespaceError
+from radixkv.errors import InvalidArgumentError, InvalidNamespaceError, PromptTooLongError
 from radixkv.tree import POLICIES
 from radixkv.tree.shares import Share
 from tests.support.trees import CORES
@@ -55,11 +55,13 @@ def test_what_goes_beyond_a_reserve_is_evicted_as_any_other(core, policy):
 
 
 def test_a_caller_may_evict_what_is_its_own_below_its_reserve(core):
-    cache = new_cache(core, {"b": Share(reserve=100)})
-    serve(cache, range(100), B)
+    cache = new_cache(core, {"b": Share(reserve=90)})
+    running = cache.admit(range(10), A)
+    serve(cache, range(90), B)
     assert cache.admit([1], A) is None
-    serve(cache, range(500, 600), B)
-    assert cache.probe(range(500, 600), B) == 100
+    serve(cache, range(500, 590), B)
+    assert cache.probe(range(500, 590), B) == 90
+    cache.finish(running)
 
 
 def test_a_cap_evicts_its_own_first_and_nothing_of_others(core):
@@ -116,12 +118,25 @@ def test_evict_leaves_reserves_and_says_how_much_it_evicted(core):
 
 def test_slots_in_use_count_for_no_share(core):
     """A reserve is of what is cached: what others use now is not taken from them for it."""
-    cache = new_cache(core, {"b": Share(reserve=100)})
+    cache = new_cache(core, {"b": Share(reserve=40)})
     running = cache.admit(range(60), A)
     assert running is not None
     assert cache.admit(range(50), B) is None
     cache.abort(running)
     assert cache.admit(range(50), B) is not None
+
+
+def test_a_request_that_the_reserves_of_others_leave_no_room_for_is_refused_at_once(core):
+    cache = new_cache(core, {"b": Share(reserve=29), "a": Share(reserve=10)}, page_size=4)
+    with pytest.raises(PromptTooLongError, match=r"56 tokens .*, of which 44 are reserved"):
+        cache.admit(range(57), OTHER)
+    with pytest.raises(PromptTooLongError, match="of 68 tokens or fewer"):
+        cache.admit(range(69), A)
+    request = cache.admit(range(68), A)
+    for grow in (lambda: cache.extend(request, [1]), lambda: cache.reserve(request, 1)):
+        with pytest.raises(PromptTooLongError):
+            grow()
+    assert cache.check_integrity() == []
 
 
 def test_of_several_shares_that_may_give_the_policy_chooses(core):
@@ -139,8 +154,8 @@ def test_a_reset_keeps_the_shares(core):
     cache.reset()
     assert cache.tree.share_sizes() == {"b": (0, 0)}
     serve(cache, range(30), B)
-    assert cache.admit(range(1000, 1080), OTHER) is None
     serve(cache, range(1000, 1070), OTHER)
+    serve(cache, range(2000, 2070), OTHER)
     assert cache.probe(range(30), B) == 30
 
 
