@@ -4,8 +4,7 @@ The prober is bound to salt a; an engine serves the prompts of b from the same p
 for, every answer that the prober gets must be the same.
 """
 
-from contextlib import ExitStack
-from itertools import count
+from contextlib import ExitStack, suppress
 
 import pytest
 
@@ -96,11 +95,12 @@ class Tenants:
 
 def as_often_as_allowed(call):
     """How often it may be made before a quota ends it."""
-    for times in count():
-        try:
+    times = 0
+    with suppress(errors.OverloadedError):
+        while True:
             call()
-        except errors.OverloadedError:
-            return times
+            times += 1
+    return times
 
 
 @pytest.fixture
