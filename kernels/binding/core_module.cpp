@@ -27,6 +27,29 @@ class NodeWalk {
     size_t at_ = 0;
 };
 
+// What `runs` gives: a part at a time of what was resident when it began.
+class RunParts {
+  public:
+    explicit RunParts(nb::object tree)
+        : tree_(std::move(tree)), epoch_(owner().epoch()), ends_(owner().run_ends()) {}
+
+    nb::list take(uint64_t num_tokens) {
+        if (epoch_ != owner().epoch())
+            raise(python().StaleHandleError, "the tree was reset; begin again");
+        return owner().runs(ends_, at_, num_tokens).made();
+    }
+
+    bool is_done() const { return at_ == ends_.size(); }
+
+  private:
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+
+    nb::object tree_;
+    uint64_t epoch_;
+    std::vector<Place> ends_;
+    size_t at_ = 0;
+};
+
 void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
@@ -77,6 +100,7 @@ void bind_tree(nb::module_& module) {
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
+        .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
         .def("_restore", &TreeBinding::restore, "nodes"_a, "counters"_a);
 }
@@ -123,6 +147,9 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
+    nb::class_<RunParts>(module, "RunParts")
+        .def_prop_ro("is_done", &RunParts::is_done)
+        .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);

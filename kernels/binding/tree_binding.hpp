@@ -67,6 +67,10 @@ class TreeBinding {
     std::vector<NodeInEpoch> walk() const;
     nb::object info(const NodeInEpoch& node) const;
 
+    // Runs by where they ended, as `run_ends` gave them, from `at` on: about `most` tokens of them.
+    std::vector<Place> run_ends() const { return tree_.run_ends(); }
+    Changes runs(const std::vector<Place>& ends, size_t& at, uint64_t most);
+
     // ---- pickling ----
 
     nb::tuple counters() const;

@@ -74,6 +74,28 @@ nb::object TreeBinding::info(const NodeInEpoch& at) const {
                        node.run_offset);
 }
 
+Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t most) {
+    std::vector<Change> found;
+    uint64_t size = 0;
+    while (at < ends.size() && size < most) {
+        tree_.run_path(ends[at++], path_);
+        if (path_.empty()) continue;
+        const Node &first = tree_.node(path_[0]), &above = tree_.node(first.parent);
+        assert(first.run_offset == 0);
+        uint32_t length = tree_.node(path_.back()).end() - first.start;
+        int32_t* out;
+        nb::object codes = new_array(length, out);
+        for (NodeId id : path_) {
+            const Node& node = tree_.node(id);
+            out = std::copy_n(node.tokens(), node.length, out);
+        }
+        found.push_back({first.run, 0, above.run, above.run_offset + above.length,
+                         std::move(codes), spaces_.space_of(tree_.root_of(path_[0]))});
+        size += length;
+    }
+    return Changes(std::move(found));
+}
+
 // ---- checking ----
 
 std::vector<Lock> TreeBinding::locks() const {

@@ -144,6 +144,13 @@ class Tree {
     // All nodes under `root`, depth first, children in the order they came.
     void walk(NodeId root, std::vector<NodeId>& out) const;
 
+    // Where each resident run ends now. Cost: O(nodes), whatever they hold.
+    std::vector<Place> run_ends() const;
+
+    // The nodes that a run has now, by where it ended before, from its first token on; none: it is
+    // gone.
+    void run_path(const Place& end, Path& path) const;
+
     // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
     // own.
     NodeId restore(NodeId parent, const Node& like, TokenRun run);

@@ -15,6 +15,7 @@ from radixkv.tree.radix_tree import (
     MatchResult,
     NodeInfo,
     PublishResult,
+    Stored,
 )
 from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.radix_tree import Ledger as LedgerProtocol
@@ -122,8 +123,16 @@ class Tree:
     def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]: ...
     def check_integrity(self) -> list[str]: ...
     def walk(self) -> Iterator[NodeInfo]: ...
+    def runs(self) -> RunParts: ...
     def _counters(self) -> tuple[Any, ...]: ...
     def _restore(self, nodes: Iterable[NodeInfo], counters: tuple[Any, ...]) -> None: ...
+
+class RunParts:
+    """`radixkv.tree.radix_tree.RunParts`."""
+
+    is_done: bool
+
+    def take(self, num_tokens: int) -> list[Stored]: ...
 
 class SlotAllocator:
     """`radixkv.memory.TokenToKVAllocator`: the same slots, refusals and messages."""

@@ -505,6 +505,22 @@ class Nodes:
                 yield namespace, node
                 stack.extend(reversed(node.children.values()))
 
+    def run_ends(self) -> list[Node]:
+        """The last node of each run: a run's nodes are a path."""
+        ends: dict[int, Node] = {}
+        for _, node in self.walk():
+            ends[node.run] = node
+        return list(ends.values())
+
+    def run_path(self, end: Node, run: int) -> list[Node]:
+        """The nodes that a run has now, by where it ended before; none: it is gone."""
+        path, node = [], end
+        while node.run == run and node.parent is not None:
+            if node.is_alive:
+                path.append(node)
+            node = node.parent
+        return path[::-1]
+
     def state(self) -> dict[str, Any]:
         """Everything but locks, handles and changes, flat, so that depth costs no recursion."""
         nodes = [

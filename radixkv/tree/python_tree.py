@@ -14,6 +14,7 @@ from radixkv.tree.integrity import check_nodes
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
+from radixkv.tree.python_runs import PythonRunParts
 from radixkv.tree.radix_tree import (
     NO_CHANGES,
     AdmitResult,
@@ -25,6 +26,7 @@ from radixkv.tree.radix_tree import (
     NodeInfo,
     PublishResult,
     RadixTree,
+    RunParts,
 )
 from radixkv.tree.reader import PYTHON_READER, TokenIds
 from radixkv.tree.share_counts import ShareCounts
@@ -263,6 +265,9 @@ class PythonRadixTree(RadixTree):
                 node.lock_ref, node.recency, node.hit_count, node.priority, not node.children,
                 node.run, node.run_offset,
             )  # fmt: skip
+
+    def runs(self) -> RunParts:
+        return PythonRunParts(self.nodes)
 
     def check_integrity(self) -> list[str]:
         return check_nodes(self.nodes)

@@ -121,6 +121,24 @@ class Changes(tuple[Change, ...]):
 NO_CHANGES = Changes()
 
 
+class RunParts(Protocol):
+    """What was resident at some moment, run by run, while the tree changes between the parts.
+
+    What was stored since is missing, of what was trimmed since any part may be. So with the changes
+    since that moment replayed on all parts together, this is exactly what is resident.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all runs were taken."""
+
+    def take(self, num_tokens: int) -> list[Stored]:
+        """The next runs, of about so many tokens, in any order. Cost: O(tokens).
+
+        Raises StaleHandleError once the tree was reset.
+        """
+
+
 class Ledger(Protocol):
     """What keeps the slots outside the tree: see `radixkv.cache.ledger.SlotLedger`.
 
@@ -378,6 +396,11 @@ class RadixTree:
 
     def walk(self) -> Iterator[NodeInfo]:
         """Every node, depth first, parents before children. Do not change the tree meanwhile."""
+        raise NotImplementedError
+
+    def runs(self) -> RunParts:
+        """What is resident now, to be taken a part at a time. Cost: O(nodes), in the native core
+        some 30 ns each."""
         raise NotImplementedError
 
     def track_changes(self) -> None:
