@@ -50,6 +50,38 @@ class RunParts {
     size_t at_ = 0;
 };
 
+// What `table` gives: every node as it was, and its codes as far as they are still there.
+class NodeTable {
+  public:
+    explicit NodeTable(nb::object tree)
+        : tree_(std::move(tree)), epoch_(owner().epoch()), rows_(owner().table(spaces_)) {}
+
+    size_t size() const { return rows_.size(); }
+
+    nb::object facts(size_t at) const {
+        const NodeFacts& node = row(at);
+        return named_tuple(python().NodeFacts, node.id, node.parent_id, spaces_.at(node.root),
+                           node.start, node.end.length - node.start, node.lock_ref, node.recency);
+    }
+
+    nb::object codes(size_t at) {
+        const NodeFacts& node = row(at);
+        return epoch_ == owner().epoch() ? owner().codes_of(node) : python().no_slots;
+    }
+
+  private:
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+    const NodeFacts& row(size_t at) const {
+        if (at < rows_.size()) return rows_[at];
+        throw nb::index_error();
+    }
+
+    nb::object tree_;
+    uint64_t epoch_;
+    std::unordered_map<NodeId, nb::object> spaces_;
+    std::vector<NodeFacts> rows_;
+};
+
 void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
@@ -100,6 +132,7 @@ void bind_tree(nb::module_& module) {
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
+        .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
         .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
         .def("_restore", &TreeBinding::restore, "nodes"_a, "counters"_a);
@@ -147,6 +180,10 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
+    nb::class_<NodeTable>(module, "NodeTable")
+        .def("__len__", &NodeTable::size)
+        .def("facts", &NodeTable::facts, "at"_a)
+        .def("codes", &NodeTable::codes, "at"_a);
     nb::class_<RunParts>(module, "RunParts")
         .def_prop_ro("is_done", &RunParts::is_done)
         .def("take", &RunParts::take, "num_tokens"_a);

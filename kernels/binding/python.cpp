@@ -39,6 +39,7 @@ void import_python() {
         .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
         .no_shares = shares.attr("NO_SHARES"),
+        .NodeFacts = contract.attr("NodeFacts"),
         .ShareSizes = shares.attr("ShareSizes"),
         .Trimmed = contract.attr("Trimmed"),
         .stored_fields = {interned("run"), interned("parent_run"), interned("parent_offset"),

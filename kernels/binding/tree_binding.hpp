@@ -20,6 +20,14 @@ struct NodeInEpoch {
     uint32_t generation;
 };
 
+// A node as it was when a table of all nodes was made.
+struct NodeFacts {
+    uint64_t id, parent_id, recency;
+    Place end;
+    uint32_t start, lock_ref;
+    NodeId root;
+};
+
 class TreeBinding {
   public:
     TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
@@ -70,6 +78,10 @@ class TreeBinding {
     // Runs by where they ended, as `run_ends` gave them, from `at` on: about `most` tokens of them.
     std::vector<Place> run_ends() const { return tree_.run_ends(); }
     Changes runs(const std::vector<Place>& ends, size_t& at, uint64_t most);
+
+    // All nodes, depth first; the codes of one, as far as they are still there.
+    std::vector<NodeFacts> table(std::unordered_map<NodeId, nb::object>& spaces) const;
+    nb::object codes_of(const NodeFacts& node);
 
     // ---- pickling ----
 

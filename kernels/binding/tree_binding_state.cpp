@@ -96,6 +96,38 @@ Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t m
     return Changes(std::move(found));
 }
 
+std::vector<NodeFacts> TreeBinding::table(std::unordered_map<NodeId, nb::object>& spaces) const {
+    std::vector<NodeFacts> table;
+    table.reserve(num_nodes());
+    std::vector<NodeId> ids;
+    for (NodeId root : spaces_.roots()) {
+        spaces[root] = spaces_.space_of(root);
+        ids.clear();
+        tree_.walk(root, ids);
+        for (NodeId id : ids) {
+            const Node& node = tree_.node(id);
+            bool is_top = node.parent == root;
+            table.push_back({public_id(node, id),
+                             is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
+                             node.recency, tree_.place(id, node.end()), node.start, node.lock_ref,
+                             root});
+        }
+    }
+    return table;
+}
+
+nb::object TreeBinding::codes_of(const NodeFacts& at) {
+    tree_.run_path(at.end, path_);
+    std::vector<int32_t> codes;
+    for (NodeId id : path_) {
+        const Node& node = tree_.node(id);
+        uint32_t from = std::max(node.start, at.start);
+        uint32_t to = std::min(node.end(), at.end.length);
+        for (uint32_t i = from; i < to; ++i) codes.push_back(node.tokens()[i - node.start]);
+    }
+    return copy_array(codes.data(), codes.size());
+}
+
 // ---- checking ----
 
 std::vector<Lock> TreeBinding::locks() const {

@@ -110,3 +110,25 @@ def test_an_empty_cache_has_an_empty_one(core):
     cache = PrefixCache(10, core=core)
     *_, last = steps_of(cache)
     assert (last.epoch, last.revision, last.runs) == (*cache.events.position(), {})
+
+
+def test_a_table_shows_nodes_as_they_were_and_the_tokens_that_are_left(core):
+    cache = PrefixCache(100, core=core)
+    cache.finish(cache.admit([1, 2, 3, 4]))
+    cache.finish(cache.admit([7, 8], SPACES[1]))
+    table = cache.tree.table()
+    before = [table.facts(at) for at in range(len(table))]
+    cache.finish(cache.admit([1, 2, 9]))  # splits the first, whose tail keeps its name
+    cache.match_prefix([1, 2, 9])
+    cache.match_prefix([7, 8], SPACES[1])
+    assert [table.facts(at) for at in range(len(table))] == before
+    assert [(node.namespace, node.start, node.num_tokens, node.lock_ref) for node in before] == [
+        (DEFAULT, 0, 4, 0),
+        (SPACES[1], 0, 2, 0),
+    ]
+    assert [table.codes(at).tolist() for at in range(2)] == [[1, 2, 3, 4], [7, 8]]
+    cache.evict(1)
+    left = table.codes(0).tolist()
+    assert left in ([1, 2, 3], [1, 2, 3, 4])
+    cache.reset()
+    assert [table.facts(at) for at in range(len(table))] == before
