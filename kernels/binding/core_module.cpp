@@ -132,6 +132,8 @@ void bind_tree(nb::module_& module) {
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
+        .def("locked_nodes", &TreeBinding::locked_nodes)
+        .def("_slot_marks", &TreeBinding::slot_marks, "size"_a)
         .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
         .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)

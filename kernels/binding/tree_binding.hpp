@@ -83,6 +83,11 @@ class TreeBinding {
     std::vector<NodeFacts> table(std::unordered_map<NodeId, nb::object>& spaces) const;
     nb::object codes_of(const NodeFacts& node);
 
+    // A byte for each slot below `size`, 1 where the tree holds it; and how many it holds more than
+    // once, or beyond.
+    nb::tuple slot_marks(size_t size) const;
+    nb::list locked_nodes() const;
+
     // ---- pickling ----
 
     nb::tuple counters() const;

@@ -130,6 +130,34 @@ nb::object TreeBinding::codes_of(const NodeFacts& at) {
 
 // ---- checking ----
 
+nb::tuple TreeBinding::slot_marks(size_t size) const {
+    nb::object marks = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    if (!marks.ptr()) throw nb::python_error();
+    char* held = PyByteArray_AS_STRING(marks.ptr());
+    std::fill_n(held, size, 0);
+    uint64_t num_wrong = 0;
+    std::vector<int32_t> slots;
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        slots.resize(node.length);
+        node.copy_slots(0, node.length, slots.data());
+        for (int32_t slot : slots) {
+            bool is_new = slot >= 0 && static_cast<size_t>(slot) < size && !held[slot];
+            if (is_new) held[slot] = 1;
+            num_wrong += !is_new;
+        }
+    }
+    return nb::make_tuple(marks, num_wrong);
+}
+
+nb::list TreeBinding::locked_nodes() const {
+    nb::list locked;
+    for (const NodeInEpoch& at : walk()) {
+        if (tree_.node(at.id).lock_ref) locked.append(info(at));
+    }
+    return locked;
+}
+
 std::vector<Lock> TreeBinding::locks() const {
     std::vector<Lock> locks;
     locked_.each([&](const Handle& handle) { locks.push_back({handle.place, handle.locks}); });

@@ -139,15 +139,20 @@ class TreeCheck {
 
     void check_slots() {
         std::vector<int32_t> slots;
+        std::vector<bool> held;  // slots of a pool are dense
         for (NodeId id : all_) {
-            slots.resize(slots.size() + node(id).length);
-            node(id).copy_slots(0, node(id).length, slots.data() + slots.size() - node(id).length);
-        }
-        std::sort(slots.begin(), slots.end());
-        auto twice = std::adjacent_find(slots.begin(), slots.end());
-        if (twice != slots.end()) {
-            lines_.push_back("I1 partition: the tree holds slot " + std::to_string(*twice) +
-                             " more than once");
+            slots.resize(node(id).length);
+            node(id).copy_slots(0, node(id).length, slots.data());
+            for (int32_t slot : slots) {
+                auto at = static_cast<uint32_t>(slot);
+                if (at >= held.size()) held.resize(std::max<size_t>(size_t{at} + 1, 2 * held.size()));
+                if (held[at]) {
+                    lines_.push_back("I1 partition: the tree holds slot " + std::to_string(slot) +
+                                     " more than once");
+                    return;
+                }
+                held[at] = true;
+            }
         }
     }
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.tree.content import Content, ContentSpan
@@ -476,6 +477,19 @@ class RadixTree:
                 sizes[node.lock_ref > 0] += len(node.codes)
                 num_nodes += 1
         return sizes[False], sizes[True], num_nodes
+
+    def locked_nodes(self) -> list[NodeInfo]:
+        """The nodes under a lock, as `walk` shows them. Cost: O(nodes)."""
+        return [node for node in self.walk() if node.lock_ref]
+
+    def slot_marks(self, size: int) -> tuple[NDArray[np.bool_], int]:
+        """(size,) bool: which slots below `size` are the tree's; and how many it holds more than
+        once, or beyond. Cost: O(total_size)."""
+        slots = self.all_slots()
+        inside = slots[(slots >= 0) & (slots < size)]
+        marks = np.zeros(size, np.bool_)
+        marks[inside] = True
+        return marks, len(slots) - int(np.count_nonzero(marks))
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""

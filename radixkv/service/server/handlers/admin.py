@@ -63,7 +63,10 @@ class AdminHandlers:
         """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
             self._context.leases.settle()
-            self._context.violations = self._context.violations or self._cache.check_integrity()
+        if not self._context.violations:
+            found = [line for lines in self._cache.check_in_steps() for line in lines]
+            self._context.violations = self._context.violations or found
+        with self._cache.lock:
             return CheckIntegrityResponse(
                 header=self._context.header(call),
                 violations=self._context.violations[:_MOST_VIOLATIONS],
