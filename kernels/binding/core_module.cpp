@@ -27,12 +27,67 @@ class NodeWalk {
     size_t at_ = 0;
 };
 
+// What `runs` gives: a part at a time of what was resident when it began.
+class RunParts {
+  public:
+    explicit RunParts(nb::object tree)
+        : tree_(std::move(tree)), epoch_(owner().epoch()), ends_(owner().run_ends()) {}
+
+    nb::list take(uint64_t num_tokens) {
+        if (epoch_ != owner().epoch())
+            raise(python().StaleHandleError, "the tree was reset; begin again");
+        return owner().runs(ends_, at_, num_tokens).made();
+    }
+
+    bool is_done() const { return at_ == ends_.size(); }
+
+  private:
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+
+    nb::object tree_;
+    uint64_t epoch_;
+    std::vector<Place> ends_;
+    size_t at_ = 0;
+};
+
+// What `table` gives: every node as it was, and its codes as far as they are still there.
+class NodeTable {
+  public:
+    explicit NodeTable(nb::object tree)
+        : tree_(std::move(tree)), epoch_(owner().epoch()), rows_(owner().table(spaces_)) {}
+
+    size_t size() const { return rows_.size(); }
+
+    nb::object facts(size_t at) const {
+        const NodeFacts& node = row(at);
+        return named_tuple(python().NodeFacts, node.id, node.parent_id, spaces_.at(node.root),
+                           node.start, node.end.length - node.start, node.lock_ref, node.recency);
+    }
+
+    nb::object codes(size_t at) {
+        const NodeFacts& node = row(at);
+        return epoch_ == owner().epoch() ? owner().codes_of(node) : python().no_slots;
+    }
+
+  private:
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+    const NodeFacts& row(size_t at) const {
+        if (at < rows_.size()) return rows_[at];
+        throw nb::index_error();
+    }
+
+    nb::object tree_;
+    uint64_t epoch_;
+    std::unordered_map<NodeId, nb::object> spaces_;
+    std::vector<NodeFacts> rows_;
+};
+
 void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
     nb::class_<TreeBinding>(module, "Tree")
-        .def(nb::init<nb::handle, nb::handle>(), "page_size"_a.none() = 1,
-             "policy"_a.none() = "lru")
+        .def(nb::init<nb::handle, nb::handle, nb::handle>(), "page_size"_a.none() = 1,
+             "policy"_a.none() = "lru", "shares"_a.none() = python().no_shares)
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "checked"_a = false)
@@ -50,9 +105,13 @@ void bind_tree(nb::module_& module) {
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
              "checked"_a = false)
-        .def("evict", &TreeBinding::evict, "num_tokens"_a.none())
+        .def("evict", &TreeBinding::evict, "num_tokens"_a.none(), "namespace"_a.none() = nb::none(),
+             nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+        .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
+        .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
+        .def("share_sizes", &TreeBinding::share_sizes)
         .def("reset", &TreeBinding::reset)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
@@ -63,6 +122,7 @@ void bind_tree(nb::module_& module) {
              "fence"_a.none() = nb::none())
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)
+        .def_prop_ro("shares", &TreeBinding::shares)
         .def_prop_ro("epoch", &TreeBinding::epoch)
         .def_prop_ro("evictable_size", &TreeBinding::evictable_size)
         .def_prop_ro("protected_size", &TreeBinding::protected_size)
@@ -74,6 +134,10 @@ void bind_tree(nb::module_& module) {
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
         .def("check_integrity", &TreeBinding::check_integrity)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
+        .def("locked_nodes", &TreeBinding::locked_nodes)
+        .def("_slot_marks", &TreeBinding::slot_marks, "size"_a)
+        .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
+        .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
         .def("_restore", &TreeBinding::restore, "nodes"_a, "counters"_a);
 }
@@ -120,6 +184,13 @@ NB_MODULE(_core, module) {
     nb::class_<NodeWalk>(module, "NodeWalk")
         .def("__iter__", [](nb::object self) { return self; })
         .def("__next__", &NodeWalk::next);
+    nb::class_<NodeTable>(module, "NodeTable")
+        .def("__len__", &NodeTable::size)
+        .def("facts", &NodeTable::facts, "at"_a)
+        .def("codes", &NodeTable::codes, "at"_a);
+    nb::class_<RunParts>(module, "RunParts")
+        .def_prop_ro("is_done", &RunParts::is_done)
+        .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);

@@ -22,6 +22,7 @@ void import_python() {
     // What is not read here is read by NumPy, whatever core RADIXKV_CORE names.
     nb::object reader = nb::module_::import_("radixkv.tree.reader").attr("PYTHON_READER");
     nb::module_ policies = nb::module_::import_("radixkv.tree.policies");
+    nb::module_ shares = nb::module_::import_("radixkv.tree.shares");
     nb::module_ allocator = nb::module_::import_("radixkv.memory.allocator");
     looked_up = new Imports{
         .InvalidArgumentError = errors.attr("InvalidArgumentError"),
@@ -37,6 +38,9 @@ void import_python() {
         .NO_CHANGES = contract.attr("NO_CHANGES"),
         .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
+        .no_shares = shares.attr("NO_SHARES"),
+        .NodeFacts = contract.attr("NodeFacts"),
+        .ShareSizes = shares.attr("ShareSizes"),
         .Trimmed = contract.attr("Trimmed"),
         .stored_fields = {interned("run"), interned("parent_run"), interned("parent_offset"),
                           interned("codes"), interned("namespace")},
@@ -60,6 +64,7 @@ void import_python() {
         .check_range = allocator.attr("check_range"),
         .check_whole_pages = nb::module_::import_("radixkv.arguments").attr("check_whole_pages"),
         .get_policy = policies.attr("get_policy"),
+        .shares_in_pages = shares.attr("in_pages"),
     };
 }
 

@@ -49,11 +49,22 @@ NodeId Spaces::find(nb::handle space) {
     return root;
 }
 
+ShareId Spaces::share_of(nb::handle space) const {
+    if (space.is_none()) return NO_SHARE;
+    check(space);
+    if (!tree_.shares().is_set()) return 0;
+    nb::object salt = space.attr("salt");
+    PyObject* number = PyDict_GetItemWithError(share_of_.ptr(), salt.ptr());
+    if (number) return static_cast<ShareId>(PyLong_AsUnsignedLong(number));
+    if (PyErr_Occurred()) throw nb::python_error();
+    return 0;
+}
+
 NodeId Spaces::find_or_add(nb::handle space) {
     NodeId root = find(space);
     if (root != NONE) return root;
     nb::object key = key_of(space);
-    root = tree_.add_root(tree_.policy().reads_prefixes() ? hash_of(space) : 0);
+    root = tree_.add_root(tree_.policy().reads_prefixes() ? hash_of(space) : 0, share_of(space));
     by_root_[root] = {key, nb::borrow(space)};
     by_key_[key] = nb::int_(root);
     remember(space, root);

@@ -13,7 +13,8 @@ namespace radixkv {
 // dataclass is computed in Python.
 class Spaces {
   public:
-    explicit Spaces(Tree& tree) : tree_(tree) {}
+    // share_of: numbers of shares by salt; a salt that is not there has number 0.
+    Spaces(Tree& tree, nb::dict share_of) : tree_(tree), share_of_(std::move(share_of)) {}
 
     // Raises InvalidNamespaceError unless it is a Namespace.
     static void check(nb::handle space);
@@ -22,6 +23,11 @@ class Spaces {
     NodeId find(nb::handle space);
 
     NodeId find_or_add(nb::handle space);
+
+    // None: of no share. Raises InvalidNamespaceError for what else is no Namespace.
+    ShareId share_of(nb::handle space) const;
+
+    const nb::dict& shares() const { return share_of_; }
 
     void remove(NodeId root);
     void clear();
@@ -40,6 +46,7 @@ class Spaces {
     void remember(nb::handle space, NodeId root);
 
     Tree& tree_;
+    const nb::dict share_of_;
     nb::dict by_key_;  // key -> root, in order
     std::unordered_map<NodeId, Space> by_root_;
     NodeId default_root_ = NONE;

@@ -24,12 +24,38 @@ uint32_t check_page_size(nb::handle page_size) {
     return static_cast<uint32_t>(value);
 }
 
-NewPolicy policy_named(nb::handle name) {
+const NamedPolicy& policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
-    NewPolicy policy = find_policy(nb::cast<std::string>(name));
-    if (policy) return policy;
+    const NamedPolicy* policy = find_policy(nb::cast<std::string>(name));
+    if (policy) return *policy;
     raise(python().InvalidArgumentError,
           "policy must be one that the native core has; got " + show(name));
+}
+
+Shares shares_of(nb::handle whole) {
+    std::vector<Share> all{Share{}};
+    for (nb::handle each : nb::iter(whole)) {
+        nb::object cap = each.attr("cap");
+        all.push_back({nb::cast<uint64_t>(each.attr("reserve")),
+                       cap.is_none() ? UINT64_MAX : nb::cast<uint64_t>(cap)});
+    }
+    return Shares(std::move(all));
+}
+
+Tree new_tree(nb::handle page_size, nb::handle policy, nb::handle shares) {
+    uint32_t page = check_page_size(page_size);
+    const NamedPolicy& its = policy_named(policy);
+    Shares all = shares_of(python().shares_in_pages(shares, page_size));
+    NewPolicy make = all.is_set() ? its.make_by_share : its.make;
+    return Tree(page, make, random_seed(), std::move(all));
+}
+
+// By salt, as `Spaces` wants them.
+nb::dict share_numbers(nb::handle shares) {
+    nb::dict numbers;
+    uint32_t last = 0;
+    for (nb::handle salt : nb::iter(shares)) numbers[salt] = ++last;
+    return numbers;
 }
 
 PyTypeObject* handle_type() {
@@ -115,10 +141,11 @@ uint64_t checked_count(nb::handle count, const char* name) {
 
 }  // namespace
 
-TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy)
+TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares)
     : policy_(nb::borrow(policy)),
-      tree_(check_page_size(page_size), policy_named(policy), random_seed()),
-      spaces_(tree_),
+      tree_(new_tree(page_size, policy, shares)),
+      shares_(nb::handle(reinterpret_cast<PyObject*>(&PyDict_Type))(shares)),
+      spaces_(tree_, share_numbers(shares)),
       content_(python().ContentTable()),
       number_(next_number++) {}
 
@@ -352,14 +379,16 @@ void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content)
 
 // ---- evicting ----
 
-nb::object TreeBinding::evict(nb::handle num_tokens) {
-    uint64_t wanted = checked_count(num_tokens, "num_tokens");
+nb::object TreeBinding::evict(nb::handle num_tokens, nb::handle space, nb::handle wanted) {
+    auto pages = [&](uint64_t tokens) { return (tokens + page_size() - 1) / page_size(); };
+    uint64_t asked = pages(checked_count(num_tokens, "num_tokens"));
+    uint64_t coming = pages(checked_count(wanted, "wanted")) * page_size();
+    ShareId whom = spaces_.share_of(space);
     wait_for_readers();
-    uint64_t page = tree_.page_size, pages = (wanted + page - 1) / page;
-    uint64_t count = std::min(pages, tree_.evictable_size() / page) * page;
+    uint64_t count = std::min(asked, tree_.room_for(whom) / page_size()) * page_size();
     int32_t* out;
     nb::object slots = new_array(count, out);
-    evict_slots(count, out);
+    evict_slots(count, out, tree_.shares().claim(whom, coming, count));
     return slots;
 }
 
@@ -399,12 +428,28 @@ nb::object TreeBinding::evict_nodes(const std::vector<NodeId>& nodes, NodeId cut
     return slots;
 }
 
-void TreeBinding::evict_slots(uint64_t count, int32_t* out) {
+nb::object TreeBinding::evict_beyond_caps() {
+    wait_for_readers();
+    const Shares& shares = tree_.shares();
+    uint64_t count = 0;
+    for (ShareId id = 0; id < shares.size(); ++id) count += shares[id].beyond_cap(0);
+    int32_t* out;
+    nb::object slots = new_array(count, out);
+    for (ShareId id = 0; id < shares.size(); ++id) {
+        uint64_t own = shares[id].beyond_cap(0);
+        if (!own) continue;
+        evict_slots(own, out, Claim{id, own});
+        out += own;
+    }
+    return slots;
+}
+
+void TreeBinding::evict_slots(uint64_t count, int32_t* out, Claim claim) {
     std::vector<NodeId> empty_roots;
     std::vector<int32_t> released;
     tree_.evict(
         count, out, [&](const Trim& trim) { record_trimmed(trim, released); },
-        [&](NodeId root) { empty_roots.push_back(root); });
+        [&](NodeId root) { empty_roots.push_back(root); }, claim);
     for (NodeId root : empty_roots) spaces_.remove(root);
     if (!released.empty()) release_content(released);
 }
@@ -448,13 +493,15 @@ nb::object TreeBinding::take_changes() {
 
 // Slots for `count` tokens, evicting what that takes; false, and none taken, where there is no room
 // now.
-bool TreeBinding::take(uint64_t count, LedgerBinding& ledger, int32_t* out) {
+bool TreeBinding::take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out) {
     uint64_t coming = ledger.coming_size();
-    wait_for_readers();  // a fence may have let other threads run
-    if (count > coming + tree_.evictable_size()) return false;
     if (count > coming) {
+        ShareId whom = spaces_.share_of(space);
+        wait_for_readers();  // a fence may have let other threads run
+        if (count - coming > tree_.room_for(whom)) return false;
         std::vector<int32_t> evicted(count - coming);
-        evict_slots(evicted.size(), evicted.data());
+        evict_slots(evicted.size(), evicted.data(),
+                    tree_.shares().claim(whom, count, evicted.size()));
         ledger.free(evicted.data(), evicted.size(), nb::none());
     }
     return ledger.take(count, out);
@@ -489,7 +536,7 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     uint64_t before = tree_.evictable_size();
     bool is_taken = false;
     try {
-        is_taken = take(needed - found.length, ledger, table + found.length);
+        is_taken = take(needed - found.length, ledger, space, table + found.length);
     } catch (...) {  // a fence may raise
         dec_lock_ref(handle);
         throw;

@@ -20,9 +20,17 @@ struct NodeInEpoch {
     uint32_t generation;
 };
 
+// A node as it was when a table of all nodes was made.
+struct NodeFacts {
+    uint64_t id, parent_id, recency;
+    Place end;
+    uint32_t start, lock_ref;
+    NodeId root;
+};
+
 class TreeBinding {
   public:
-    TreeBinding(nb::handle page_size, nb::handle policy);
+    TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
@@ -33,8 +41,11 @@ class TreeBinding {
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
-    nb::object evict(nb::handle num_tokens);
+    nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
+    nb::object evict_beyond_caps();
+    uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
+    nb::dict share_sizes() const;
     nb::object reset();
 
     // ---- a request's admission and publication: see `RadixTree` ----
@@ -47,6 +58,7 @@ class TreeBinding {
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }
+    nb::object shares() const { return shares_; }
     uint64_t epoch() const { return epoch_; }
     uint64_t evictable_size() const { return tree_.evictable_size(); }
     uint64_t protected_size() const { return tree_.protected_size(); }
@@ -63,6 +75,19 @@ class TreeBinding {
 
     std::vector<NodeInEpoch> walk() const;
     nb::object info(const NodeInEpoch& node) const;
+
+    // Runs by where they ended, as `run_ends` gave them, from `at` on: about `most` tokens of them.
+    std::vector<Place> run_ends() const { return tree_.run_ends(); }
+    Changes runs(const std::vector<Place>& ends, size_t& at, uint64_t most);
+
+    // All nodes, depth first; the codes of one, as far as they are still there.
+    std::vector<NodeFacts> table(std::unordered_map<NodeId, nb::object>& spaces) const;
+    nb::object codes_of(const NodeFacts& node);
+
+    // A byte for each slot below `size`, 1 where the tree holds it; and how many it holds more than
+    // once, or beyond.
+    nb::tuple slot_marks(size_t size) const;
+    nb::list locked_nodes() const;
 
     // ---- pickling ----
 
@@ -107,11 +132,11 @@ class TreeBinding {
                       const Use& use);
 
     void record_stored(NodeId leaf, nb::handle space, bool has_content);
-    void evict_slots(uint64_t count, int32_t* out);
+    void evict_slots(uint64_t count, int32_t* out, Claim claim);
     nb::object evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
     void release_content(const std::vector<int32_t>& codes);
-    bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
+    bool take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out);
     Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked = false) const;
@@ -124,7 +149,8 @@ class TreeBinding {
 
     nb::object policy_;
     Tree tree_;
-    Path path_;  // of the last descent; kept, so that none is allocated
+    nb::object shares_;  // by salt, as they were given
+    Path path_;          // of the last descent; kept, so that none is allocated
     Spaces spaces_;
     LockedHandles locked_;
     nb::object content_;

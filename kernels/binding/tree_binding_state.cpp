@@ -39,6 +39,15 @@ nb::tuple TreeBinding::sizes_of(nb::handle space) {
     return nb::make_tuple(evictable, locked, nodes.size());
 }
 
+nb::dict TreeBinding::share_sizes() const {
+    nb::dict sizes;
+    for (auto [salt, number] : spaces_.shares()) {
+        const Share& share = tree_.shares()[nb::cast<ShareId>(number)];
+        sizes[salt] = named_tuple(python().ShareSizes, share.evictable, share.locked);
+    }
+    return sizes;
+}
+
 std::vector<NodeInEpoch> TreeBinding::walk() const {
     std::vector<NodeId> ids;
     for (NodeId root : spaces_.roots()) tree_.walk(root, ids);
@@ -65,7 +74,89 @@ nb::object TreeBinding::info(const NodeInEpoch& at) const {
                        node.run_offset);
 }
 
+Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t most) {
+    std::vector<Change> found;
+    uint64_t size = 0;
+    while (at < ends.size() && size < most) {
+        tree_.run_path(ends[at++], path_);
+        if (path_.empty()) continue;
+        const Node &first = tree_.node(path_[0]), &above = tree_.node(first.parent);
+        assert(first.run_offset == 0);
+        uint32_t length = tree_.node(path_.back()).end() - first.start;
+        int32_t* out;
+        nb::object codes = new_array(length, out);
+        for (NodeId id : path_) {
+            const Node& node = tree_.node(id);
+            out = std::copy_n(node.tokens(), node.length, out);
+        }
+        found.push_back({first.run, 0, above.run, above.run_offset + above.length, std::move(codes),
+                         spaces_.space_of(tree_.root_of(path_[0]))});
+        size += length;
+    }
+    return Changes(std::move(found));
+}
+
+std::vector<NodeFacts> TreeBinding::table(std::unordered_map<NodeId, nb::object>& spaces) const {
+    std::vector<NodeFacts> table;
+    table.reserve(num_nodes());
+    std::vector<NodeId> ids;
+    for (NodeId root : spaces_.roots()) {
+        spaces[root] = spaces_.space_of(root);
+        ids.clear();
+        tree_.walk(root, ids);
+        for (NodeId id : ids) {
+            const Node& node = tree_.node(id);
+            bool is_top = node.parent == root;
+            table.push_back(
+                {public_id(node, id), is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
+                 node.recency, tree_.place(id, node.end()), node.start, node.lock_ref, root});
+        }
+    }
+    return table;
+}
+
+nb::object TreeBinding::codes_of(const NodeFacts& at) {
+    tree_.run_path(at.end, path_);
+    std::vector<int32_t> codes;
+    for (NodeId id : path_) {
+        const Node& node = tree_.node(id);
+        uint32_t from = std::max(node.start, at.start);
+        uint32_t to = std::min(node.end(), at.end.length);
+        for (uint32_t i = from; i < to; ++i) codes.push_back(node.tokens()[i - node.start]);
+    }
+    return copy_array(codes.data(), codes.size());
+}
+
 // ---- checking ----
+
+nb::tuple TreeBinding::slot_marks(size_t size) const {
+    nb::object marks =
+        nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    if (!marks.ptr()) throw nb::python_error();
+    char* held = PyByteArray_AS_STRING(marks.ptr());
+    std::fill_n(held, size, 0);
+    uint64_t num_wrong = 0;
+    std::vector<int32_t> slots;
+    for (const NodeInEpoch& at : walk()) {
+        const Node& node = tree_.node(at.id);
+        slots.resize(node.length);
+        node.copy_slots(0, node.length, slots.data());
+        for (int32_t slot : slots) {
+            bool is_new = slot >= 0 && static_cast<size_t>(slot) < size && !held[slot];
+            if (is_new) held[slot] = 1;
+            num_wrong += !is_new;
+        }
+    }
+    return nb::make_tuple(marks, num_wrong);
+}
+
+nb::list TreeBinding::locked_nodes() const {
+    nb::list locked;
+    for (const NodeInEpoch& at : walk()) {
+        if (tree_.node(at.id).lock_ref) locked.append(info(at));
+    }
+    return locked;
+}
 
 std::vector<Lock> TreeBinding::locks() const {
     std::vector<Lock> locks;

@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "shares.hpp"
 #include "token_run.hpp"
 
 namespace radixkv {
@@ -32,6 +33,7 @@ struct Node : TokenRun {
     uint32_t order_prev = 0;  // see `Policy`
     uint32_t order_next = 0;
     bool is_late = false;  // see `AgedLeaves`
+    ShareId share = 0;     // as its root
 
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }

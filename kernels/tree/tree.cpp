@@ -5,8 +5,9 @@
 
 namespace radixkv {
 
-NodeId Tree::add_root(PrefixHash hash) {
+NodeId Tree::add_root(PrefixHash hash, ShareId share) {
     NodeId root = nodes_.add();
+    nodes_[root].share = share;
     policy_->init(root);
     policy_->reserve(nodes_.bound());
     policy_->add_root(root, hash);
@@ -18,6 +19,7 @@ void Tree::clear() {
     edges_.clear();
     policy_->clear();
     cut_runs_.clear();
+    shares_.clear();
     evictable_ = protected_ = 0;
     ticks_ = runs_ = 0;
 }
@@ -113,6 +115,7 @@ void Tree::add_lock(NodeId id, int step) {
             assert((was_free ? evictable_ : protected_) >= node.length);
             protected_ += moved;
             evictable_ -= moved;
+            shares_.lock(node.share, moved);
             policy_->place(id);
         }
         id = node.parent;
@@ -128,6 +131,7 @@ uint32_t Tree::edge_hash(NodeId parent, const int32_t* tokens) const {
 void Tree::add_child(NodeId parent, NodeId id) {
     Node &above = nodes_[parent], &child = nodes_[id];
     child.parent = parent;
+    child.share = above.share;
     child.next_sibling = NONE;
     if (above.first_child == NONE) {
         above.first_child = child.prev_sibling = id;
@@ -160,6 +164,7 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
     Node &above = nodes_[parent], &old = nodes_[id], &fresh = nodes_[by];
     edges_.replace(edge_hash(parent, fresh.tokens()), id, by);
     fresh.parent = parent;
+    fresh.share = above.share;
     fresh.next_sibling = old.next_sibling;
     fresh.prev_sibling = old.prev_sibling == id ? by : old.prev_sibling;
     if (above.first_child == id) {
@@ -206,6 +211,7 @@ NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
     policy_->init(id);
     add_child(parent, id);
     evictable_ += leaf.length;
+    shares_.add(leaf.share, leaf.length);
     policy_->leafness_changed(parent);
     return id;
 }
@@ -295,6 +301,7 @@ NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
     node.hold(std::move(run));
     add_child(parent, id);
     evictable_ += node.length;
+    shares_.add(node.share, node.length);
     return id;
 }
 

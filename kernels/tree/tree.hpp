@@ -10,7 +10,7 @@
 #include "arena.hpp"
 #include "edge_table.hpp"
 #include "keys.hpp"
-#include "policies/policy.hpp"
+#include "policies/share_orders.hpp"
 
 namespace radixkv {
 
@@ -52,15 +52,26 @@ struct Trim {
 // its parent.
 class Tree {
   public:
-    Tree(uint32_t page_size, NewPolicy new_policy, uint64_t seed)
-        : page_size(page_size), edges_(seed), policy_(new_policy(nodes_, page_size, seed)) {
+    // `new_policy` is to be one that makes orders by share where `shares` are set.
+    Tree(uint32_t page_size, NewPolicy new_policy, uint64_t seed, Shares shares = Shares())
+        : page_size(page_size), shares_(std::move(shares)), edges_(seed) {
         assert(page_size > 0);
+        if (shares_.is_set()) {
+            auto orders =
+                std::make_unique<ShareOrders>(nodes_, shares_, new_policy, page_size, seed);
+            by_share_ = orders.get();
+            policy_ = std::move(orders);
+        } else {
+            policy_ = new_policy(nodes_, page_size, seed, nullptr);
+        }
     }
 
     const uint32_t page_size;
 
     uint64_t evictable_size() const { return evictable_; }
     uint64_t protected_size() const { return protected_; }
+    const Shares& shares() const { return shares_; }
+    uint64_t room_for(ShareId whom) const { return shares_.room_for(whom, evictable_); }
     uint64_t num_nodes() const { return edges_.size(); }
     uint64_t ticks() const { return ticks_; }
     uint64_t runs() const { return runs_; }
@@ -74,7 +85,7 @@ class Tree {
     }
 
     // `hash`: where the hashes of its prefixes begin, for policies that read prefixes.
-    NodeId add_root(PrefixHash hash = 0);
+    NodeId add_root(PrefixHash hash = 0, ShareId share = 0);
     void remove_root(NodeId root) {
         assert(nodes_[root].parent == NONE && nodes_[root].is_leaf());
         nodes_.remove(root);
@@ -120,10 +131,11 @@ class Tree {
     NodeId extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
                   bool is_hit);
 
-    // Frees `count` tokens (whole pages, at most `evictable_size`) and writes their slots. Calls
-    // on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
+    // Frees `count` tokens (whole pages, at most `room_for` whom they are) and writes their slots.
+    // Calls on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
     template <class OnTrim, class OnEmpty>
-    void evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty);
+    void evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty,
+               Claim claim = {});
 
     // What is below a node and under no lock, children before their parents.
     void unlocked_below(NodeId node, std::vector<NodeId>& out) const;
@@ -140,6 +152,13 @@ class Tree {
 
     // All nodes under `root`, depth first, children in the order they came.
     void walk(NodeId root, std::vector<NodeId>& out) const;
+
+    // Where each resident run ends now. Cost: O(nodes), whatever they hold.
+    std::vector<Place> run_ends() const;
+
+    // The nodes that a run has now, by where it ended before, from its first token on; none: it is
+    // gone.
+    void run_path(const Place& end, Path& path) const;
 
     // A node as `walk` showed it, under a parent that was restored before it; with `run` for its
     // own.
@@ -168,12 +187,15 @@ class Tree {
     void touch(NodeId node);
     void start_path(NodeId node, Path& path) const;
     NodeId remove_leaf(NodeId leaf);
+    NodeId victim(const Claim& claim, uint64_t& most);
     void note_end_of_run(const Node& leaf);
     bool is_path(const Path& path) const;
 
+    Shares shares_;
     Arena nodes_;
     EdgeTable edges_;
     std::unique_ptr<Policy> policy_;
+    ShareOrders* by_share_ = nullptr;  // what `policy_` is where shares are set
     uint64_t evictable_ = 0, protected_ = 0;
     uint64_t ticks_ = 0, runs_ = 0;
     // The last node of each run that was split and then lost what came after that node.
@@ -245,17 +267,25 @@ Descent Tree::descend(NodeId from, const Key& key, Path& path) const {
     return descend(from, key, [&](NodeId id) { path.push_back(id); });
 }
 
+// What to evict next, and how many of its tokens at most.
+inline NodeId Tree::victim(const Claim& claim, uint64_t& most) {
+    return by_share_ ? by_share_->victim(claim, most) : policy_->victim();
+}
+
 template <class OnTrim, class OnEmpty>
-void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty) {
-    assert(count % page_size == 0 && count <= evictable_);
+void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty,
+                 Claim claim) {
+    assert(count % page_size == 0 && count <= room_for(claim.share) && claim.own <= count);
     policy_->begin_eviction(evictable_ + protected_);
     while (count > 0) {
-        NodeId victim = policy_->victim();
+        uint64_t most = count;
+        NodeId victim = this->victim(claim, most);
         assert(victim != NONE);
         uint32_t length = nodes_[victim].length;
-        uint32_t going = static_cast<uint32_t>(std::min<uint64_t>(count, length));
+        uint32_t going = static_cast<uint32_t>(std::min<uint64_t>({count, most, length}));
         out = drop_tail(victim, length - going, out, on_trim, on_empty);
         count -= going;
+        claim.own -= std::min<uint64_t>(claim.own, going);
     }
     assert(count == 0);
     policy_->end_eviction(evictable_ + protected_);
@@ -271,6 +301,7 @@ int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim&
     policy_->trim(leaf, keep);
     node.copy_slots(keep, going, out);
     evictable_ -= going;
+    shares_.evict(node.share, going);
     if (keep > 0) {
         node.shorten(keep);
         policy_->resized(leaf);

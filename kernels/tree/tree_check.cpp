@@ -13,6 +13,7 @@ class TreeCheck {
 
     std::vector<std::string> run(const std::vector<Lock>& locks) {
         check_sizes();
+        check_shares();
         check_locks(locks);
         for (NodeId id : all_) check_shape(id);
         for (NodeId id : all_) check_order(id);
@@ -43,6 +44,26 @@ class TreeCheck {
             lines_.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are counted, " +
                              number(all_.size()) + " are there");
         }
+    }
+
+    void check_shares() {
+        std::vector<Share> there(tree_.shares_.size());
+        for (NodeId id : all_) {
+            Share& share = there[node(id).share];
+            (node(id).lock_ref ? share.locked : share.evictable) += node(id).length;
+            if (node(id).share != node(node(id).parent).share)
+                lines_.push_back("I2 sizes: " + name(id) + " is of another share than its parent");
+        }
+        for (ShareId id = 0; id < there.size(); ++id) {
+            const Share &own = there[id], &counted = tree_.shares_[id];
+            if (own.evictable == counted.evictable && own.locked == counted.locked) continue;
+            lines_.push_back("I2 sizes: " + pair(counted) + " tokens are counted of share " +
+                             number(id) + ", " + pair(own) + " are there");
+        }
+    }
+
+    static std::string pair(const Share& share) {
+        return "(" + number(share.evictable) + ", " + number(share.locked) + ")";
     }
 
     void check_locks(const std::vector<Lock>& locks) {
@@ -118,15 +139,21 @@ class TreeCheck {
 
     void check_slots() {
         std::vector<int32_t> slots;
+        std::vector<bool> held;  // slots of a pool are dense
         for (NodeId id : all_) {
-            slots.resize(slots.size() + node(id).length);
-            node(id).copy_slots(0, node(id).length, slots.data() + slots.size() - node(id).length);
-        }
-        std::sort(slots.begin(), slots.end());
-        auto twice = std::adjacent_find(slots.begin(), slots.end());
-        if (twice != slots.end()) {
-            lines_.push_back("I1 partition: the tree holds slot " + std::to_string(*twice) +
-                             " more than once");
+            slots.resize(node(id).length);
+            node(id).copy_slots(0, node(id).length, slots.data());
+            for (int32_t slot : slots) {
+                auto at = static_cast<uint32_t>(slot);
+                if (at >= held.size())
+                    held.resize(std::max<size_t>(size_t{at} + 1, 2 * held.size()));
+                if (held[at]) {
+                    lines_.push_back("I1 partition: the tree holds slot " + std::to_string(slot) +
+                                     " more than once");
+                    return;
+                }
+                held[at] = true;
+            }
         }
     }
 

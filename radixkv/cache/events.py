@@ -57,6 +57,13 @@ class Update(NamedTuple):
     is_whole: bool = True
 
 
+class Kept(NamedTuple):
+    """What a log still has. is_complete: whether it begins where its epoch began."""
+
+    events: tuple[Event, ...]
+    is_complete: bool
+
+
 class EventLog:
     """The last events, up to about `max_bytes` of them. Thread-safe.
 
@@ -139,6 +146,14 @@ class EventLog:
                 events += self._events_of(revision)
                 size += _size(self._kept.get(revision, NO_CHANGES))
             return Update(self.epoch, revision, tuple(events))
+
+    def kept_until(self, epoch: int, revision: int) -> Kept:
+        """The events of `epoch` that are kept, up to `revision`; none after a reset."""
+        with self._lock:
+            if epoch != self.epoch:
+                return Kept((), False)
+            kept = range(self.compact_revision + 1, revision + 1)
+            return Kept(tuple(chain.from_iterable(map(self._events_of, kept))), self.is_complete)
 
     def position(self) -> tuple[int, int]:
         """The present epoch and revision."""

@@ -1,7 +1,7 @@
 """Invariants I1 to I7 over tree, allocator, rows and events, on sets of slots, never on sums."""
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -12,7 +12,8 @@ from radixkv.cache.events import EventLog
 from radixkv.cache.ledger import SlotLedger
 from radixkv.cache.pin import Pin
 from radixkv.cache.request import Request
-from radixkv.cache.runs import Runs, StoredRun, replay, runs_of
+from radixkv.cache.runs import Runs, StoredRun, replay
+from radixkv.cache.snapshot import Snapshot
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 
@@ -29,39 +30,61 @@ class CacheView:
     tree: RadixTree
     ledger: SlotLedger
     req_to_token: ReqToTokenPool
-    events: EventLog
     live: Sequence[Request]
     private: Int32Array
     pins: Collection[Pin]
     borrower_of: Int32Array
 
 
-def check_cache(cache: CacheView) -> list[str]:
-    """One line for each broken invariant.
+def check_tree_and_slots(cache: CacheView) -> list[str]:
+    """I2 sizes and I7 reach, of the tree; I1 partition."""
+    return [*cache.tree.check_integrity(), *_partition(cache), *_holders(cache)]
 
-    I1 partition, I2 sizes and I7 reach (in the tree), I3 locks (there and here), I4 liveness,
-    I5 replay, I6 quiet.
+
+def check_readers(cache: CacheView) -> list[str]:
+    """I3 locks, I4 liveness, I6 quiet.
+
+    What is read is locked, so that the nodes that are locked are enough, unless something is wrong.
     """
-    nodes = list(cache.tree.walk())
+    lines = _check_readers(cache, cache.tree.locked_nodes())
+    return _check_readers(cache, list(cache.tree.walk())) if lines else []
+
+
+def _check_readers(cache: CacheView, nodes: list[NodeInfo]) -> list[str]:
     by_first_slot = {(node.parent_id, int(node.slots[0])): node for node in nodes}
     readers: list[Request | Pin] = [*cache.live, *cache.pins]
     paths = [(reader, _path_of(reader, by_first_slot)) for reader in readers]
     return [
-        *cache.tree.check_integrity(),
-        *_partition(cache, nodes),
-        *_holders(cache),
         *_locks([path for _, path in paths], nodes),
         *(line for reader, path in paths for line in _shared(reader, path)),
         *_private(cache),
-        *_replay(cache, nodes),
         *_quiet(cache),
     ]
 
 
-def _partition(cache: CacheView, nodes: list[NodeInfo]) -> Iterator[str]:
+def _partition(cache: CacheView) -> list[str]:
+    """Each slot has one owner; who has it is worked out only where that fails."""
+    pool, ledger = cache.ledger.allocator, cache.ledger
+    owned, num_wrong = cache.tree.slot_marks(pool.num_slots + pool.page_size)
+    others = (
+        pool.free_slots(),
+        cache.private,
+        np.flatnonzero(cache.borrower_of),
+        np.flatnonzero(ledger.is_retired),
+        *(slots for _, slots in ledger.deferred),
+    )
+    for slots in others:
+        before = int(np.count_nonzero(owned))
+        owned[slots[slots < len(owned)]] = True
+        num_wrong += len(slots) - (int(np.count_nonzero(owned)) - before)
+    is_whole = not num_wrong and bool(owned[pool.page_size :].all())
+    return [] if is_whole and not owned[: pool.page_size].any() else list(_name_owners(cache))
+
+
+def _name_owners(cache: CacheView) -> Iterator[str]:
     owners = {
         "free": cache.ledger.allocator.free_slots().tolist(),
-        "tree": [slot for node in nodes for slot in node.slots.tolist()],
+        "tree": cache.tree.all_slots().tolist(),
         "private": cache.private.tolist(),
         "loans": np.flatnonzero(cache.borrower_of).tolist(),
         "retired": np.flatnonzero(cache.ledger.is_retired).tolist(),
@@ -84,17 +107,21 @@ def _partition(cache: CacheView, nodes: list[NodeInfo]) -> Iterator[str]:
 
 
 def _holders(cache: CacheView) -> Iterator[str]:
-    held: Counter[int] = Counter()
-    for request in cache.live:
-        held.update(request.table[request.shared : request.capacity].tolist())
-    for pin in cache.pins:
-        held.update(pin.slots[pin.shared :].tolist())
-    held.update(np.flatnonzero(cache.borrower_of).tolist())
+    """A slot outside the tree has a sharer for each of its holders but one."""
+    held = np.concatenate(
+        [
+            np.flatnonzero(cache.borrower_of),
+            *(request.table[request.shared : request.capacity] for request in cache.live),
+            *(pin.slots[pin.shared :] for pin in cache.pins),
+        ]
+    )
+    slots, counts = np.unique(held, return_counts=True)
     sharers = cache.ledger.sharers
-    several = held.keys() | np.flatnonzero(sharers).tolist()
-    wrong = sorted(slot for slot in several if max(held[slot] - 1, 0) != sharers[slot])
+    several = np.flatnonzero(sharers)
+    wrong = [*slots[sharers[slots] != counts - 1], *several[~np.isin(several, slots)]]
     if wrong:
-        yield f"I1 partition: rows and holder counts differ at slots {wrong[:SHOWN]}"
+        shown = sorted(map(int, wrong))[:SHOWN]
+        yield f"I1 partition: rows and holder counts differ at slots {shown}"
     rows = [request.row for request in cache.live]
     if (
         len(set(rows)) != len(rows)
@@ -170,11 +197,12 @@ def _is_under(request: Request | Pin, node: NodeInfo, at: int) -> bool:
     )
 
 
-def _replay(cache: CacheView, nodes: Iterable[NodeInfo]) -> Iterator[str]:
-    resident = runs_of(nodes)
-    kept = cache.events.since(cache.events.compact_revision)
-    if cache.events.is_complete:
-        replayed = replay(kept)
+def check_replay(snapshot: Snapshot, log: EventLog) -> Iterator[str]:
+    """I5: what the log says up to the snapshot is what the snapshot has. Needs no lock."""
+    resident = snapshot.runs
+    kept = log.kept_until(snapshot.epoch, snapshot.revision)
+    if kept.is_complete:
+        replayed = replay(kept.events)
         missing, extra = resident.keys() - replayed.keys(), replayed.keys() - resident.keys()
         if missing or extra:
             yield (
@@ -182,8 +210,10 @@ def _replay(cache: CacheView, nodes: Iterable[NodeInfo]) -> Iterator[str]:
                 f"{sorted(extra)[:SHOWN]} are too many"
             )
     else:  # the log knows nothing of older runs: only what it names can be compared
-        stored = {event.change.run for event in kept if isinstance(event.change, Stored)}
-        named = [e for e in kept if not isinstance(e.change, Trimmed) or e.change.run in stored]
+        stored = {event.change.run for event in kept.events if isinstance(event.change, Stored)}
+        named = [
+            e for e in kept.events if not isinstance(e.change, Trimmed) or e.change.run in stored
+        ]
         replayed = replay(named)
         gone = replayed.keys() - resident.keys()
         if gone:

@@ -143,7 +143,7 @@ class Lifecycle:
         end = length + n
         if end > capacity:
             grown = end + -end % self._page_size
-            fresh = self._slots.take(grown - capacity)
+            fresh = self._slots.take(grown - capacity, request.namespace)
             if fresh is None:
                 return None
             request.table[capacity:grown] = fresh
@@ -199,7 +199,7 @@ class Lifecycle:
             return None
         whole = round_down(request.length, self._page_size)
         tail = request.length - whole
-        pages = self._slots.take(n * self._page_size if tail else 0)
+        pages = self._slots.take(n * self._page_size if tail else 0, request.namespace)
         if pages is None:
             return None
         own_pages = pages.reshape(n, -1)
@@ -246,7 +246,7 @@ class Lifecycle:
         """Keep the first `length` tokens; None: no room now for a copy of the page that is cut."""
         whole, keep = round_down(length, self._page_size), round_up(length, self._page_size)
         must_copy = self._must_copy(request, whole, length)
-        fresh = self._slots.take(self._page_size if must_copy else 0)
+        fresh = self._slots.take(self._page_size if must_copy else 0, request.namespace)
         if fresh is None:
             return None
         table, shared_before = request.table, request.shared

@@ -143,15 +143,19 @@ class Loans:
         return self._borrowers.new()
 
     @transaction
-    def allocate(self, borrower: int, n: int) -> tuple[Int32Array, int] | None:
+    def allocate(
+        self, borrower: int, n: int, namespace: Namespace | None = None
+    ) -> tuple[Int32Array, int] | None:
         """Slots, (m,) int32, and how many tokens were evicted for them.
 
-        m: `n` rounded up to whole pages. None: no room now, nothing taken. Cost: as
-        `RadixTree.evict`. Raises InvalidArgumentError for a negative number.
+        m: `n` rounded up to whole pages. namespace: for which, see `RadixTree.evict`; None: not
+        known. The answer None: no room now, nothing taken. Cost: as `RadixTree.evict`. Raises
+        InvalidArgumentError for a negative number.
         """
         totals = self._slots.totals
         before = totals.evicted_tokens
-        slots = self._slots.take(round_up(at_least(0, n=n), self._slots.page_size))
+        size = round_up(at_least(0, n=n), self._slots.page_size)
+        slots = self._slots.take(size, namespace)
         if slots is None:
             return None
         self._borrowers.lend(borrower, slots)

@@ -15,7 +15,7 @@ Every call happens whole or changes nothing that anyone holds, under one lock (`
 """
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import NoReturn, final
 
@@ -24,13 +24,19 @@ from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.events import EventLog
 from radixkv.cache.factory import new_ledger
-from radixkv.cache.integrity import CacheView, check_cache
+from radixkv.cache.integrity import (
+    CacheView,
+    check_readers,
+    check_replay,
+    check_tree_and_slots,
+)
 from radixkv.cache.ledger import Fence, check_fence
 from radixkv.cache.lifecycle import Copies, Forked, KVPool, Lifecycle
 from radixkv.cache.loans import Loans
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.request import Request
 from radixkv.cache.slots import Slots
+from radixkv.cache.snapshot import take_snapshot
 from radixkv.cache.stats import CacheStats, Totals
 from radixkv.cache.transaction import Transactions, transaction
 from radixkv.cache.weights import Weights
@@ -54,6 +60,7 @@ from radixkv.tree import (
     new_tree,
 )
 from radixkv.tree.content import Content, check_content
+from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -69,6 +76,7 @@ class PrefixCache:
     kv: the pool whose K/V `fork` and `rollback` copy by themselves.
     max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
     beginning.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
     estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
     that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
     lock: around each call; hold it to make several calls at one revision.
@@ -93,8 +101,9 @@ class PrefixCache:
         kv: KVPool | None = None,
         max_cached_tokens: int | None = None,
         estimate_capacity: bool = False,
+        shares: Shares = NO_SHARES,
     ) -> None:
-        tree = new_tree(page_size, policy, core)
+        tree = new_tree(page_size, policy, core, shares)
         allocator = new_allocator(num_slots, page_size, tree.core)
         if max_context_len is None:
             max_context_len = min(num_slots, DEFAULT_MAX_CONTEXT)
@@ -103,11 +112,13 @@ class PrefixCache:
         # A whole last page has a place in the row even where the context ends inside it.
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         capacity = num_slots if max_cached_tokens is None else min(num_slots, max_cached_tokens)
+        check_fit(shares, page_size, capacity)
         estimator = CapacityEstimator(capacity) if estimate_capacity else None
 
         self.num_slots, self.page_size = num_slots, page_size
         self.max_context_len = max_context_len
         self._longest = min(max_context_len, num_slots)
+        self._reserves = reserves(shares, page_size)
         self.transactions = Transactions(tree, EventLog())
         self.req_to_token = ReqToTokenPool(max_requests, width)
         self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
@@ -177,7 +188,7 @@ class PrefixCache:
 
     @property
     def free_size(self) -> int:
-        """Slots that are free now; eviction may add `tree.evictable_size`."""
+        """Slots that are free now; eviction may add `tree.room_for` a namespace."""
         with self.lock:
             return self.slots.ledger.free_size
 
@@ -264,6 +275,8 @@ class PrefixCache:
         tokens, length = self._reader.copy_token_ids(token_ids)
         if not 0 < length <= self._longest:
             self._refuse_length(length)
+        if self._reserves:
+            self._check_beside_reserves(length, namespace if resume is None else resume)
         limit = length - 1
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
@@ -298,8 +311,7 @@ class PrefixCache:
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        if request.length + len(tokens) > self._longest:
-            self._refuse_length(request.length + len(tokens))
+        self._check_length(request, request.length + len(tokens))
         slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
@@ -312,8 +324,7 @@ class PrefixCache:
         Otherwise as `extend`. Reserving again names the same slots first.
         """
         self._check_running(request)
-        if request.length + at_least(0, n=n) > self._longest:
-            self._refuse_length(request.length + n)
+        self._check_length(request, request.length + at_least(0, n=n))
         return self._lifecycle.reserve(request, n)
 
     @transaction
@@ -325,8 +336,7 @@ class PrefixCache:
         """
         self._check_running(request)
         tokens = self._reader.token_ids(token_ids)
-        if request.length + len(tokens) > self._longest:
-            self._refuse_length(request.length + len(tokens))
+        self._check_length(request, request.length + len(tokens))
         reserved = request.capacity - request.length
         if len(tokens) > reserved:
             raise InvalidArgumentError(
@@ -414,7 +424,10 @@ class PrefixCache:
 
     @transaction
     def evict(self, num_tokens: int) -> int:
-        """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable."""
+        """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
+
+        What is within a reserve stays.
+        """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
     @transaction
@@ -471,20 +484,33 @@ class PrefixCache:
         self._lifecycle.forget(self.loans.forget())
         self.events.clear()
 
-    @transaction
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything."""
+        with self.lock:
+            return [line for lines in self.check_in_steps() for line in lines]
+
+    def check_in_steps(self) -> Iterator[list[str]]:
+        """`check_integrity` a step at a time, between which the lock is free.
+
+        What each step compares, it sees at one moment. Memory: some 15 bytes a slot.
+        """
+        yield self._checked(check_tree_and_slots)
+        yield self._checked(check_readers)
+        for snapshot in take_snapshot(self.lock, self.tree, self.events):
+            yield [] if snapshot is None else list(check_replay(snapshot, self.events))
+
+    @transaction
+    def _checked(self, check: Callable[[CacheView], list[str]]) -> list[str]:
         view = CacheView(
             tree=self.tree,
             ledger=self.slots.ledger,
             req_to_token=self.req_to_token,
-            events=self.events,
             live=list(self._lifecycle.live.values()),
             private=self._lifecycle.private_slots(),
             pins=self.loans.pins,
             borrower_of=self.loans.borrower_of,
         )
-        return check_cache(view)
+        return check(view)
 
     @transaction
     def stats(self) -> CacheStats:
@@ -567,6 +593,28 @@ class PrefixCache:
                     f"{name} must be that of the resumed request, {kept}; got {given}",
                     request=request.id,
                 )
+
+    def _check_length(self, request: Request, length: int) -> None:
+        if length > self._longest:
+            self._refuse_length(length)
+        if self._reserves:
+            self._check_beside_reserves(length, request)
+
+    def _check_beside_reserves(self, length: int, whose: Request | Namespace) -> None:
+        """What the reserves of others would keep from it for good is refused at once."""
+        namespace = whose.namespace if isinstance(whose, Request) else whose
+        if not isinstance(namespace, Namespace):
+            return  # refused for that
+        others = sum(self._reserves.values()) - self._reserves.get(namespace.salt, 0)
+        if length > self.num_slots - others:
+            raise PromptTooLongError(
+                f"a request must be of {self.num_slots - others} tokens or fewer (the pool has "
+                f"{self.num_slots} slots, of which {others} are reserved for other namespaces); "
+                f"got {length} tokens",
+                length=length,
+                most=self.num_slots - others,
+                reserved=others,
+            )
 
     def _refuse_length(self, length: int) -> NoReturn:
         if not length:

@@ -26,31 +26,35 @@ class Slots:
         self.num_slots, self.page_size = self.allocator.num_slots, self.allocator.page_size
         self.max_cached_tokens = max_cached_tokens
         self.totals = Totals()
+        self._has_shares = bool(tree.shares)
 
-    def take(self, n: int) -> Int32Array | None:
+    def take(self, n: int, namespace: Namespace | None = None) -> Int32Array | None:
         """`n` slots, (n,) int32, in whole pages, evicting what is needed.
 
-        None: no room now, nothing taken. Cost: as `RadixTree.evict`.
+        namespace: for which the eviction is, see `RadixTree.evict`. None: no room now, nothing
+        taken. Cost: as `RadixTree.evict`.
         """
-        slots, evicted = self.tree.take(n, self.ledger)
+        slots, evicted = self.tree.take(n, self.ledger, namespace)
         self.totals.evicted_tokens += evicted
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         """Tokens evicted, whose slots are freed behind `fence`."""
-        return self._evicted(self.tree.evict(num_tokens), fence)
+        return self._free(self.tree.evict(num_tokens), fence)
 
     def evict_below(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
         """As `RadixTree.evict_below`; how many tokens were evicted."""
-        return self._evicted(self.tree.evict_below(token_ids, namespace, content=content))
+        return self._free(self.tree.evict_below(token_ids, namespace, content=content))
 
-    def _evicted(self, slots: Int32Array, fence: Fence | None = None) -> int:
-        self.totals.evicted_tokens += len(slots)
-        self.ledger.free(slots, fence)
-        return len(slots)
+    def _free(self, evicted: Int32Array, fence: Fence | None = None) -> int:
+        self.totals.evicted_tokens += len(evicted)
+        self.ledger.free(evicted, fence)
+        return len(evicted)
 
     def keep_bound(self, fence: Fence | None = None) -> None:
-        """Evict what the tree keeps beyond its bound."""
+        """Evict what the tree keeps beyond its bound, and what shares keep beyond their caps."""
+        if self._has_shares and len(beyond := self.tree.evict_beyond_caps()):
+            self._free(beyond, fence)
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 

@@ -29,6 +29,13 @@ class PoolOptions:
     slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192
     page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 1
     policy: Annotated[str, typer.Option(help="Eviction policy.")] = "lru"
+    shares: Annotated[
+        Path | None,
+        typer.Option(
+            help=r"TOML file of \[\[share]] with salt, reserve (tokens that are not evicted for "
+            "others) and cap (most that is kept)."
+        ),
+    ] = None
     estimate_capacity: Annotated[
         bool,
         typer.Option(
@@ -40,6 +47,7 @@ class PoolOptions:
     def new_cache(self, max_requests: int) -> "PrefixCache":
         """An empty cache. Raises InvalidArgumentError."""
         from radixkv.cache import PrefixCache
+        from radixkv.tree.shares_file import read_shares
 
         return PrefixCache(
             self.slots,
@@ -47,6 +55,7 @@ class PoolOptions:
             policy=self.policy,
             max_requests=max_requests,
             estimate_capacity=self.estimate_capacity,
+            shares={} if self.shares is None else read_shares(self.shares),
         )
 
 

@@ -87,8 +87,9 @@ class Dispatcher:
                         return _respond(handler, data, call)
                     finally:
                         self._lock.release()
+                run = asyncio.to_thread if rpc.is_walk else self.in_writer
                 async with asyncio.timeout(limits.LONGEST_CALL_S):
-                    return await self.in_writer(partial(_respond, handler, data, call))
+                    return await run(partial(_respond, handler, data, call))
             return None
 
         return grpc.unary_unary_rpc_method_handler(serve)

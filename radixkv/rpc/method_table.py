@@ -19,7 +19,8 @@ class Rpc(Generic[RequestMessage, ResponseMessage]):
 
     kind: which limit on concurrent calls it counts against, and its deadline. roles: who may call
     it, besides admin. is_bounded: whether the work is at most in proportion to the request, so that
-    a small one may run in the server's event loop.
+    a small one may run in the server's event loop. is_walk: whether it walks everything and takes
+    turns with others by itself: it runs in a thread beside the writer.
     """
 
     service: str
@@ -29,6 +30,7 @@ class Rpc(Generic[RequestMessage, ResponseMessage]):
     kind: CallKind = "data"
     roles: tuple[Role, ...] = ("data",)
     is_bounded: bool = False
+    is_walk: bool = False
 
     @property
     def path(self) -> str:
@@ -146,6 +148,7 @@ CHECK_INTEGRITY = Rpc(
     admin_pb2.CheckIntegrityResponse,
     "admin",
     (),
+    is_walk=True,
 )
 DUMP_TREE = Rpc(
     ADMIN_SERVICE,

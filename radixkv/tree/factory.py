@@ -3,15 +3,22 @@
 from radixkv.cores import load
 from radixkv.tree.radix_tree import RadixTree
 from radixkv.tree.reader import Reader
+from radixkv.tree.shares import NO_SHARES, Shares
 
 
-def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -> RadixTree:
+def new_tree(
+    page_size: int = 1,
+    policy: str = "lru",
+    core: str | None = None,
+    shares: Shares = NO_SHARES,
+) -> RadixTree:
     """An empty tree of the core that is to run.
 
     page_size: tokens a page, 1 or more. policy: what is evicted first, a name in
     `radixkv.tree.POLICIES`.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`.
     core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
-    Raises InvalidArgumentError for an unknown policy or core or a bad page size, and
+    Raises InvalidArgumentError for an unknown policy or core, a bad page size or share, and
     CoreUnavailableError if the native core is asked for and not built.
 
     >>> tree = new_tree()
@@ -25,7 +32,7 @@ def new_tree(page_size: int = 1, policy: str = "lru", core: str | None = None) -
         native="radixkv.tree.native_tree:NativeRadixTree",
         python="radixkv.tree.python_tree:PythonRadixTree",
     )
-    return chosen(page_size, policy)
+    return chosen(page_size, policy, shares)
 
 
 def new_reader(core: str | None = None) -> Reader:

@@ -13,6 +13,7 @@ def check_nodes(nodes: Nodes) -> list[str]:
     found = [node for _, node in nodes.walk()]
     return [
         *_sizes(nodes, found),
+        *_shares(nodes, found),
         *_locks(nodes, found),
         *(line for node in found for line in _shape(nodes, node)),
         *_order(nodes, found),
@@ -32,6 +33,21 @@ def _sizes(nodes: Nodes, found: list[Node]) -> Iterator[str]:
         )
     if len(found) != nodes.num_nodes:
         yield f"I2 sizes: {nodes.num_nodes} nodes are counted, {len(found)} are there"
+
+
+def _shares(nodes: Nodes, found: list[Node]) -> Iterator[str]:
+    there: Counter[tuple[int, bool]] = Counter()
+    for node in found:
+        there[node.share, node.lock_ref > 0] += len(node.slots)
+        if node.parent is not None and node.share != node.parent.share:
+            yield f"I2 sizes: node {node.id} is of another share than its parent"
+    for number, share in enumerate(nodes.shares.all):
+        counted, seen = (
+            (share.evictable, share.protected),
+            (there[number, False], there[number, True]),
+        )
+        if counted != seen:
+            yield f"I2 sizes: {counted} tokens are counted of share {number}, {seen} are there"
 
 
 def _locks(nodes: Nodes, found: list[Node]) -> Iterator[str]:
@@ -75,10 +91,11 @@ def _shape(nodes: Nodes, node: Node) -> Iterator[str]:
 
 def _order(nodes: Nodes, found: list[Node]) -> Iterator[str]:
     there = {node.id for node in found if not node.children and not node.lock_ref}
-    held = {node.id for node in nodes.leaves.values()}
+    places = [place for leaves in nodes.leaves for place in leaves.items()]
+    held = {node.id for _, node in places}
     if there != held:
         yield f"order: evictable leaves are {sorted(there)}, the order holds {sorted(held)}"
-    for key, node in nodes.leaves.items():
+    for key, node in places:
         if key != nodes.place_of(node):
             yield f"order: node {node.id} stands at {key}, it belongs at {nodes.place_of(node)}"
 

@@ -2,6 +2,9 @@
 
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 from radixkv.kernels._core import Tree
 from radixkv.tree.radix_tree import RadixTree
 
@@ -11,11 +14,15 @@ class NativeRadixTree(Tree, RadixTree):
 
     core = "native"
 
+    def slot_marks(self, size: int) -> tuple[NDArray[np.bool_], int]:
+        marks, num_wrong = self._slot_marks(size)
+        return np.frombuffer(marks, np.bool_), num_wrong
+
     # Pickling is flat, so that depth costs no recursion; locks and handles stay behind.
 
     def __getstate__(self) -> dict[str, Any]:
         return {
-            "made": (self.page_size, self.policy),
+            "made": (self.page_size, self.policy, self.shares),
             "nodes": list(self.walk()),
             "counters": self._counters(),
         }

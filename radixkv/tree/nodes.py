@@ -25,6 +25,7 @@ from radixkv.pages import round_down
 from radixkv.tree.content import ContentTable
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.radix_tree import Change, Handle, InsertResult, MatchResult, Stored, Trimmed
+from radixkv.tree.share_counts import ShareCounts
 
 OrderKey: TypeAlias = tuple[float, ...]
 
@@ -39,13 +40,14 @@ class Node:
     run on behind the last slot: only `codes` counts.
     end: tokens from the root to its last one; 0 once it is evicted.
     memo: what the policy keeps about it. order_key: its place among the evictable leaves.
+    share: the number of its namespace's share.
     """
 
     end: int
 
     __slots__ = (
         "children", "created", "end", "hit_count", "id", "key", "lock_ref", "memo", "order_key",
-        "parent", "priority", "recency", "run", "run_offset", "slots",
+        "parent", "priority", "recency", "run", "run_offset", "share", "slots",
     )  # fmt: skip
 
     def __init__(self, id: int, parent: "Node | None", key: bytes, slots: Int32Array) -> None:
@@ -54,6 +56,7 @@ class Node:
         self.key = key
         self.slots = slots
         self.end = len(slots) + (parent.end if parent else 0)
+        self.share = parent.share if parent else 0
         self.children: dict[bytes, Node] = {}
         self.lock_ref = 0
         self.recency = self.created = self.hit_count = self.priority = 0
@@ -80,9 +83,9 @@ class Root(Node):
 
     __slots__ = ("namespace",)
 
-    def __init__(self, namespace: Namespace) -> None:
+    def __init__(self, namespace: Namespace, share: int) -> None:
         super().__init__(0, None, b"", EMPTY)
-        self.namespace = namespace
+        self.namespace, self.share = namespace, share
 
 
 class Policy:
@@ -121,9 +124,13 @@ class Policy:
         """Victims are about to be chosen in a tree of `size` tokens."""
 
     def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
-        """The leaf to evict, of all evictable ones by their keys (never empty)."""
+        """The leaf to evict, of all evictable ones of a share by their keys (never empty)."""
         first: Node = leaves.peekitem(0)[1]
         return first
+
+    def rank(self, victim: Node) -> OrderKey:
+        """Where a victim stands among those of other shares: the smallest goes first."""
+        return self.order_key(victim)
 
     def end_eviction(self, size: int) -> None:
         """`size` tokens are left."""
@@ -170,14 +177,15 @@ class PythonHandle(Handle):
 class Nodes:
     """The nodes under the roots of all namespaces.
 
-    leaves: the evictable leaves by `Policy.order_key`, the smallest first.
+    shares: what is cached of each share. leaves: of each, its evictable leaves by
+    `Policy.order_key`, the smallest first.
     locked: the handles that are locked, with how often.
     changes: what was stored and trimmed since they were last taken; None: not tracked.
     """
 
-    def __init__(self, page_size: int, policy: type[Policy]) -> None:
+    def __init__(self, page_size: int, policy: type[Policy], shares: ShareCounts) -> None:
         assert page_size > 0
-        self.page_size = page_size
+        self.page_size, self.shares = page_size, shares
         self.epoch = 0
         self.changes: list[Change] | None = None
         self._new_policy = policy
@@ -187,7 +195,8 @@ class Nodes:
         """Forget everything; every handle becomes stale."""
         self.epoch += 1
         self.roots: dict[Namespace, Root] = {}
-        self.leaves: SortedDict[OrderKey, Node] = SortedDict()
+        self.shares.clear()
+        self.leaves: list[SortedDict[OrderKey, Node]] = [SortedDict() for _ in self.shares.all]
         self.policy = self._new_policy(self.page_size)
         self.locked: dict[PythonHandle, int] = {}
         self.content = ContentTable()
@@ -261,9 +270,9 @@ class Nodes:
         if key == node.order_key:
             return
         if node.order_key is not None:
-            del self.leaves[node.order_key]
+            del self.leaves[node.share][node.order_key]
         if key is not None:
-            self.leaves[key] = node
+            self.leaves[node.share][key] = node
         node.order_key = key
 
     # ---- locks ----
@@ -299,6 +308,9 @@ class Nodes:
                 moved = len(node.slots) if was_free else -len(node.slots)
                 self.protected += moved
                 self.evictable -= moved
+                share = self.shares.all[node.share]
+                share.protected += moved
+                share.evictable -= moved
                 self._place(node)
             node = node.parent
 
@@ -385,6 +397,7 @@ class Nodes:
         leaf.run, leaf.created = self._runs, self._touches
         parent.children[self.first_page(leaf.key)] = leaf
         self.evictable += len(slots)
+        self.shares.add(leaf.share, len(slots))
         self.num_nodes += 1
         self.content.retain(codes)
         self._place(parent)
@@ -395,7 +408,7 @@ class Nodes:
 
     def _root_of(self, namespace: Namespace) -> Root:
         if namespace not in self.roots:
-            self.roots[namespace] = root = Root(namespace)
+            self.roots[namespace] = root = Root(namespace, self.shares.number(namespace))
             self.policy.add_root(root)
         return self.roots[namespace]
 
@@ -420,17 +433,32 @@ class Nodes:
         assert node.start == head.end
         return head
 
-    def evict(self, count: int) -> Int32Array:
-        """Slots of `count` tokens (whole pages), or of all that are evictable."""
+    def evict(self, count: int, whom: int | None = None, own: int = 0) -> Int32Array:
+        """Slots of `count` tokens (whole pages), at most what the shares have room for.
+
+        whom: for which share. own: how many of them come from it, before others.
+        """
+        assert own <= count <= self.shares.room_for(whom)
         freed: list[Int32Array] = []
         self.policy.begin_eviction(self.size)
-        while count > 0 and self.leaves:
-            victim = self.policy.victim(self.leaves)
-            slots = self._trim(victim, min(count, len(victim.slots)))
+        while count > 0:
+            victim, most = self._victim(whom, own)
+            slots = self._trim(victim, min(count, most, len(victim.slots)))
             freed.append(slots)
             count -= len(slots)
+            own = max(own - len(slots), 0)
         self.policy.end_eviction(self.size)
         return _concat(freed)
+
+    def _victim(self, whom: int | None, own: int) -> tuple[Node, int]:
+        """What to evict next for a share, and how many of its tokens at most."""
+        if own:
+            assert whom is not None
+            return self.policy.victim(self.leaves[whom]), own
+        most = self.shares.may_give(whom)
+        victims = [self.policy.victim(self.leaves[number]) for number in most]
+        first = min(victims, key=self.policy.rank)
+        return first, most[first.share]
 
     def evict_below(self, codes: Int32Array, namespace: Namespace) -> Int32Array:
         """Slots of all that continues `codes` and is under no lock."""
@@ -457,6 +485,7 @@ class Nodes:
         slots = node.slots[keep:]
         self.policy.trim(node, keep)
         self.evictable -= count
+        self.shares.evict(node.share, count)
         self.content.release(node.codes[keep:])
         if self.changes is not None:
             self.changes.append(Trimmed(node.run, node.run_offset + keep))
@@ -490,6 +519,22 @@ class Nodes:
             for node in _below(root):
                 yield namespace, node
 
+    def run_ends(self) -> list[Node]:
+        """The last node of each run: a run's nodes are a path."""
+        ends: dict[int, Node] = {}
+        for _, node in self.walk():
+            ends[node.run] = node
+        return list(ends.values())
+
+    def run_path(self, end: Node, run: int) -> list[Node]:
+        """The nodes that a run has now, by where it ended before; none: it is gone."""
+        path, node = [], end
+        while node.run == run and node.parent is not None:
+            if node.is_alive:
+                path.append(node)
+            node = node.parent
+        return path[::-1]
+
     def state(self) -> dict[str, Any]:
         """Everything but locks, handles and changes, flat, so that depth costs no recursion."""
         nodes = [
@@ -522,6 +567,7 @@ class Nodes:
                 setattr(node, field, value)
             parent.children[self.first_page(key)] = node
             self.evictable += len(slots)
+            self.shares.add(node.share, len(slots))
             self.num_nodes += 1
         for node in by_id.values():
             self._place(node)

@@ -6,7 +6,7 @@ from typing import Any, cast
 import numpy as np
 
 from radixkv.arguments import as_int, at_least, check_page_size, check_whole_pages
-from radixkv.arrays import Int32Array
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
 from radixkv.pages import round_up
 from radixkv.tree.content import Content, ContentSpan, cut_content
@@ -14,6 +14,7 @@ from radixkv.tree.integrity import check_nodes
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
+from radixkv.tree.python_runs import PythonRunParts
 from radixkv.tree.radix_tree import (
     NO_CHANGES,
     AdmitResult,
@@ -25,8 +26,11 @@ from radixkv.tree.radix_tree import (
     NodeInfo,
     PublishResult,
     RadixTree,
+    RunParts,
 )
 from radixkv.tree.reader import PYTHON_READER, TokenIds
+from radixkv.tree.share_counts import ShareCounts
+from radixkv.tree.shares import NO_SHARES, Shares, ShareSizes
 
 
 class PythonRadixTree(RadixTree):
@@ -34,11 +38,12 @@ class PythonRadixTree(RadixTree):
 
     core = "python"
 
-    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES) -> None:
         check_page_size(page_size)
         self.page_size = page_size
         self.policy = policy
-        self.nodes = Nodes(page_size, get_policy(policy))
+        self.nodes = Nodes(page_size, get_policy(policy), ShareCounts(shares, page_size))
+        self.shares = dict(shares)
 
     @property
     def epoch(self) -> int:  # type: ignore[override]  # read-only here
@@ -120,13 +125,40 @@ class PythonRadixTree(RadixTree):
             priority=priority, chunked=chunked, known=known,
         )  # fmt: skip
 
-    def evict(self, num_tokens: int) -> Int32Array:
-        return self.nodes.evict(round_up(_count(num_tokens, "num_tokens"), self.page_size))
+    def evict(
+        self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0
+    ) -> Int32Array:
+        nodes, count = self.nodes, round_up(_count(num_tokens, "num_tokens"), self.page_size)
+        wanted = round_up(_count(wanted, "wanted"), self.page_size)
+        whom = self._share_of(namespace)
+        count = min(count, nodes.shares.room_for(whom))
+        beyond = 0 if whom is None else nodes.shares.all[whom].beyond_cap(wanted)
+        return nodes.evict(count, whom, min(count, beyond))
+
+    def evict_beyond_caps(self) -> Int32Array:
+        freed = [
+            self.nodes.evict(beyond, number, beyond)
+            for number, share in enumerate(self.nodes.shares.all)
+            if (beyond := share.beyond_cap())
+        ]
+        return np.concatenate([EMPTY, *freed])
+
+    def room_for(self, namespace: Namespace | None = None) -> int:
+        return self.nodes.shares.room_for(self._share_of(namespace))
+
+    def share_sizes(self) -> dict[str | None, ShareSizes]:
+        return self.nodes.shares.sizes()
+
+    def _share_of(self, namespace: Namespace | None) -> int | None:
+        if namespace is None:
+            return None
+        check_namespace(namespace)
+        return self.nodes.shares.number(namespace)
 
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> Int32Array:
-        codes = self._encode(token_ids, content)
+        codes = self._encode(token_ids, content, False)
         check_namespace(namespace)
         check_whole_pages(len(codes), self.page_size)
         return self.nodes.evict_below(codes, namespace)
@@ -165,7 +197,7 @@ class PythonRadixTree(RadixTree):
         try:
             slots = ledger.take(needed - length)  # mostly there is room
             if slots is None:
-                slots, evicted = self.take(needed - length, ledger)
+                slots, evicted = self.take(needed - length, ledger, namespace)
         finally:  # a fence may raise too
             if slots is None:
                 nodes.unlock(handle)
@@ -242,11 +274,14 @@ class PythonRadixTree(RadixTree):
                 node.run, node.run_offset,
             )  # fmt: skip
 
+    def runs(self) -> RunParts:
+        return PythonRunParts(self.nodes)
+
     def check_integrity(self) -> list[str]:
         return check_nodes(self.nodes)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"made": (self.page_size, self.policy), "nodes": self.nodes.state()}
+        return {"made": (self.page_size, self.policy, self.shares), "nodes": self.nodes.state()}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__init__(*state["made"])  # type: ignore[misc]

@@ -1,16 +1,18 @@
 """The contract of the tree. The same tests check it for every core (`tests/unit/test_tree.py`)."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
+from radixkv.tree.shares import NO_SHARES, Shares, ShareSizes
 
 
 class Handle:
@@ -76,6 +78,50 @@ class NodeInfo(NamedTuple):
     run_offset: int
 
 
+class NodeFacts(NamedTuple):
+    """A node without its tokens; see `NodeInfo`."""
+
+    id: int
+    parent_id: int
+    namespace: Namespace
+    start: int
+    num_tokens: int
+    lock_ref: int
+    recency: int
+
+
+class NodeTable(Protocol):
+    """Every node as it was at one moment, depth first, parents before children."""
+
+    def __len__(self) -> int: ...
+
+    def facts(self, at: int) -> NodeFacts:
+        """As it was then, whatever happened since."""
+
+    def codes(self, at: int) -> Int32Array:
+        """(n,) int32: as many of its tokens as are still cached, from the first one on."""
+
+
+class WalkedTable:
+    """A `NodeTable` that keeps what `walk` shows."""
+
+    def __init__(self, nodes: Iterable[NodeInfo]) -> None:
+        self._nodes = list(nodes)
+
+    def __len__(self) -> int:
+        return len(self._nodes)
+
+    def facts(self, at: int) -> NodeFacts:
+        node = self._nodes[at]
+        return NodeFacts(
+            node.id, node.parent_id, node.namespace, node.start, len(node.codes), node.lock_ref,
+            node.recency,
+        )  # fmt: skip
+
+    def codes(self, at: int) -> Int32Array:
+        return self._nodes[at].codes
+
+
 @dataclass(frozen=True, slots=True)
 class Stored:
     """Tokens became cached: run `run` continues `parent_run` after its first `parent_offset`
@@ -120,6 +166,24 @@ class Changes(tuple[Change, ...]):
 NO_CHANGES = Changes()
 
 
+class RunParts(Protocol):
+    """What was resident at some moment, run by run, while the tree changes between the parts.
+
+    What was stored since is missing, of what was trimmed since any part may be. So with the changes
+    since that moment replayed on all parts together, this is exactly what is resident.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all runs were taken."""
+
+    def take(self, num_tokens: int) -> list[Stored]:
+        """The next runs, of about so many tokens, in any order. Cost: O(tokens).
+
+        Raises StaleHandleError once the tree was reset.
+        """
+
+
 class Ledger(Protocol):
     """What keeps the slots outside the tree: see `radixkv.cache.ledger.SlotLedger`.
 
@@ -141,6 +205,7 @@ class RadixTree:
 
     page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
     policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`.
     core: which one it is, "native" or "python".
 
     A contract: `new_tree` makes one. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
@@ -149,10 +214,11 @@ class RadixTree:
 
     page_size: int
     policy: str
+    shares: Shares
     core: str
     epoch: int
 
-    def __init__(self, page_size: int = 1, policy: str = "lru") -> None:
+    def __init__(self, page_size: int = 1, policy: str = "lru", shares: Shares = NO_SHARES) -> None:
         """Only a core has one: see `radixkv.tree.new_tree`."""
         raise TypeError("RadixTree is a contract; make a tree with radixkv.new_tree(...)")
 
@@ -296,29 +362,38 @@ class RadixTree:
         """
         raise NotImplementedError
 
-    def take(self, n: int, ledger: Ledger) -> tuple[Int32Array | None, int]:
+    def take(
+        self, n: int, ledger: Ledger, namespace: Namespace | None = None
+    ) -> tuple[Int32Array | None, int]:
         """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
 
-        n: whole pages. None, and nothing is taken, if there is no room now. Slots behind a fence
-        count as room: if they suffice the answer is None too, and nothing is evicted for them.
-        Cost: as `evict`.
+        n: whole pages. namespace: for whom, see `evict`. None, and nothing is taken, if there is no
+        room now. Slots behind a fence count as room: if they suffice the answer is None too, and
+        nothing is evicted for them. Cost: as `evict`.
         """
         slots = ledger.take(n)
         if slots is not None:
             return slots, 0
         missing = n - ledger.free_size - ledger.deferred_size
-        if missing > self.evictable_size or missing <= 0:
+        if missing > self.room_for(namespace) or missing <= 0:
             return None, 0
-        evicted = self.evict(missing)
+        evicted = self.evict(missing, namespace, wanted=n)
         ledger.free(evicted)
         return ledger.take(n), len(evicted)
 
-    def evict(self, num_tokens: int) -> Int32Array:
+    def evict(
+        self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0
+    ) -> Int32Array:
         """Evict `num_tokens` tokens, rounded up to whole pages; returns their slots, (m,) int32.
 
         Leaves first, in the order of the policy; the last victim is trimmed from its tail. Fewer if
-        no more are evictable. Cost: O(m), and O(log leaves) a victim, whatever else is cached.
-        Raises InvalidArgumentError for a negative number.
+        `room_for` the namespace is less.
+        namespace: for whom. What is within the reserve of another share stays, and so does all that
+        is within one where there is no namespace. wanted: tokens that it is about to store: of its
+        own share first goes what they would bring beyond the cap.
+
+        Cost: O(m), and O(log leaves) a victim, whatever else is cached; O(shares) more where there
+        are any. Raises InvalidArgumentError for a negative number.
         """
         raise NotImplementedError
 
@@ -331,6 +406,24 @@ class RadixTree:
         whole, nothing is below them. Cost: as `match_prefix`, and O(nodes below).
         Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError.
         """
+        raise NotImplementedError
+
+    def evict_beyond_caps(self) -> Int32Array:
+        """Evict what shares keep beyond their caps, besides what is locked; returns the slots.
+
+        Cost: O(shares), and as `evict`.
+        """
+        raise NotImplementedError
+
+    def room_for(self, namespace: Namespace | None = None) -> int:
+        """Tokens that `evict` can free now for a namespace; None: for a caller of no namespace.
+
+        Without shares: `evictable_size`. Cost: O(shares).
+        """
+        raise NotImplementedError
+
+    def share_sizes(self) -> dict[str | None, ShareSizes]:
+        """What is cached now of each share, by salt. Cost: O(shares)."""
         raise NotImplementedError
 
     def reset(self) -> Int32Array:
@@ -361,6 +454,16 @@ class RadixTree:
         """Every node, depth first, parents before children. Do not change the tree meanwhile."""
         raise NotImplementedError
 
+    def table(self) -> NodeTable:
+        """Every node as it is now, to be read while the tree changes. Cost: O(nodes), in the native
+        core some 100 ns each."""
+        return WalkedTable(self.walk())
+
+    def runs(self) -> RunParts:
+        """What is resident now, to be taken a part at a time. Cost: O(nodes), in the native core
+        some 30 ns each."""
+        raise NotImplementedError
+
     def track_changes(self) -> None:
         """Record from now on what is stored and evicted; call `take_changes` regularly."""
         raise NotImplementedError
@@ -385,6 +488,19 @@ class RadixTree:
                 sizes[node.lock_ref > 0] += len(node.codes)
                 num_nodes += 1
         return sizes[False], sizes[True], num_nodes
+
+    def locked_nodes(self) -> list[NodeInfo]:
+        """The nodes under a lock, as `walk` shows them. Cost: O(nodes)."""
+        return [node for node in self.walk() if node.lock_ref]
+
+    def slot_marks(self, size: int) -> tuple[NDArray[np.bool_], int]:
+        """(size,) bool: which slots below `size` are the tree's; and how many it holds more than
+        once, or beyond. Cost: O(total_size)."""
+        slots = self.all_slots()
+        inside = slots[(slots >= 0) & (slots < size)]
+        marks = np.zeros(size, np.bool_)
+        marks[inside] = True
+        return marks, len(slots) - int(np.count_nonzero(marks))
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order."""

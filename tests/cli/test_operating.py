@@ -182,6 +182,7 @@ WRONG = {
     "more to evict than there is": (["evict", str(2**70)], "must fit in a message"),
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
+    "shares that are not there": (["serve", "--shares", "/nowhere"], "/nowhere"),
     "tokens that are not there": (["serve", "--tokens", "/nowhere"], "/nowhere"),
     "half of an encryption": (
         ["serve", "--tls-cert", "/nowhere"],
@@ -201,6 +202,27 @@ def test_a_wrong_argument_is_one_line_and_exit_code_2(run, arguments, says):
     done = run(*arguments)
     assert (done.exit_code, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1
+    assert says in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("= x", "must be TOML; got other text"),
+        ("", "must have a [[share]]; got none"),
+        ("[[share]]\nsalts = 3", "entry 1 must be a [[share]] with salt, reserve or cap"),
+        ("[[share]]\nsalt = 3", "entry 1: salt must be a string; got 3"),
+        ("[[share]]\nreserve = -1", "entry 1: reserve must be an int from 0"),
+        ("[[share]]\ncap = 1\nreserve = 2", "entry 1: cap must be at least the reserve, 2; got 1"),
+        ("[[share]]\nsalt = 'a'\n[[share]]\nsalt = 'a'", "entry 2: salts must differ"),
+        ("[[share]]\nreserve = 9000", "reserves together must be at most 8192"),
+    ],
+)
+def test_shares_that_cannot_be_kept(run, tmp_path, text, says):
+    file = tmp_path / "shares.toml"
+    file.write_text(text)
+    done = run("serve", "--shares", str(file))
+    assert done.exit_code == 2
     assert says in done.stderr
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from radixkv import RadixTree, new_tree
 from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored, format_tree
+from radixkv.tree.shares import NO_SHARES, Shares
 
 
 class Handles:
@@ -21,8 +22,10 @@ class Handles:
 class Pair:
     """Both cores."""
 
-    def __init__(self, page_size: int, policy: str) -> None:
-        self.both = tuple(new_tree(page_size, policy, core) for core in ("python", "native"))
+    def __init__(self, page_size: int, policy: str, shares: Shares = NO_SHARES) -> None:
+        self.both = tuple(
+            new_tree(page_size, policy, core, shares) for core in ("python", "native")
+        )
         for tree in self.both:
             tree.track_changes()
 

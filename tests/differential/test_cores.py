@@ -13,6 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv import DEFAULT, Namespace
 from radixkv.tree import POLICIES, MatchResult
+from radixkv.tree.shares import Share
 from tests.differential.pair import Handles, Pair
 from tests.support.token_forms import TOKEN_FORMS
 
@@ -27,6 +28,11 @@ NAMESPACES = (
     Namespace(adapter="a"),
     Namespace(salt="", weight_version=2**64 - 1),
 )
+SHARES = (
+    {},
+    {"a": Share(reserve=5)},
+    {"a": Share(reserve=3, cap=6), None: Share(cap=9), "": Share(reserve=2)},
+)
 # Three symbols share much; the large ones have two digits as CPython stores them.
 IDS = st.lists(st.sampled_from((0, 1, 2**31 - 1)), max_size=14)
 FORM = st.sampled_from(sorted(TOKEN_FORMS))
@@ -38,9 +44,13 @@ CONTENT = st.one_of(st.just(()), st.lists(SPAN, max_size=2))
 class Cores(RuleBasedStateMachine):
     """One `Pair` and the handles it gave out."""
 
-    @initialize(page_size=st.sampled_from((1, 2, 4)), policy=st.sampled_from(sorted(POLICIES)))
-    def begin(self, page_size, policy):
-        self.pair = Pair(page_size, policy)
+    @initialize(
+        page_size=st.sampled_from((1, 2, 4)),
+        policy=st.sampled_from(sorted(POLICIES)),
+        shares=st.sampled_from(SHARES),
+    )
+    def begin(self, page_size, policy, shares):
+        self.pair = Pair(page_size, policy, shares)
         self.handles = []
         self.locked = []
         self.slots = count(10)
@@ -132,9 +142,19 @@ class Cores(RuleBasedStateMachine):
             if handle in self.locked and not isinstance(result, Exception):
                 self.locked.remove(handle)
 
-    @rule(num_tokens=st.integers(-1, 12))
-    def evict(self, num_tokens):
-        self.pair.call("evict", num_tokens)
+    @rule(
+        num_tokens=st.integers(-1, 12),
+        space=st.none() | SPACE | st.just("a"),
+        wanted=st.integers(-1, 9),
+    )
+    def evict(self, num_tokens, space, wanted):
+        self.pair.call("room_for", space)
+        self.pair.call("evict", num_tokens, space, wanted=wanted)
+
+    @rule()
+    def evict_beyond_caps(self):
+        self.pair.call("evict_beyond_caps")
+        self.pair.call("share_sizes")
 
     @rule(ids=IDS, form=FORM, space=SPACE, content=CONTENT, length=st.integers(0, 4))
     def evict_below(self, ids, form, space, content, length):
@@ -174,13 +194,17 @@ TestCores.settings = settings(
 
 @pytest.mark.parametrize("page_size", [1, 3])
 @pytest.mark.parametrize("policy", sorted(POLICIES))
-def test_the_same_victims_in_the_same_order(policy, page_size):
+@pytest.mark.parametrize("shares", [{}, {"a": Share(300, 600), None: Share(90), "": Share(cap=99)}])
+def test_the_same_victims_in_the_same_order(shares, policy, page_size):
     """A larger tree under locks, over and over filled and emptied to the last token."""
     rng = np.random.default_rng(7)
-    pair, slots, held = Pair(page_size, policy), count(1), []
+    pair, slots, held = Pair(page_size, policy, shares), count(1), []
     for _ in range(1500):
         ids = rng.integers(0, 4, rng.integers(0, 40)).tolist()
-        result = pair.call("insert", ids, [next(slots) for _ in ids], priority=int(rng.integers(3)))
+        space = NAMESPACES[int(rng.integers(len(NAMESPACES)))] if shares else DEFAULT
+        result = pair.call(
+            "insert", ids, [next(slots) for _ in ids], space, priority=int(rng.integers(3))
+        )
         if rng.random() < 0.4:
             pair.call("inc_lock_ref", result.handle)
             held.append(result.handle)
@@ -189,13 +213,16 @@ def test_the_same_victims_in_the_same_order(policy, page_size):
         if rng.random() < 0.3:
             pair.call("match_prefix", rng.integers(0, 4, 20).tolist())
         if rng.random() < 0.3:
-            pair.call("evict", int(rng.integers(0, 60)))
+            pair.call("evict", int(rng.integers(0, 60)), space, wanted=len(ids))
         if rng.random() < 0.05:
             pair.call("evict_below", ids[: int(rng.integers(0, 2)) * page_size])
+        pair.call("evict_beyond_caps")
     pair.check()
     for handle in held:
         pair.call("dec_lock_ref", handle)
-    while pair.both[0].total_size:
-        pair.call("evict", 7)
+    for space in NAMESPACES:
+        while pair.both[0].room_for(space):
+            pair.call("evict", 7, space)
+    assert not pair.both[0].total_size
     pair.call("take_changes")
     pair.check()

@@ -20,6 +20,8 @@ from radixkv.cache.events import Event
 from radixkv.cache.runs import Runs, replay, runs_of
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.tree import Handle, Stored
+from radixkv.tree.shares import Share, Shares
+from tests.support.oracle_shares import OracleShares
 from tests.support.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols
 from tests.support.trees import CORES, snapshot
 
@@ -31,6 +33,13 @@ PAGES: dict[int, list[tuple[int, ...]]] = {
 }
 # Most prompts share the first, so that they meet.
 SPACES = [DEFAULT, DEFAULT, DEFAULT, Namespace(salt=""), Namespace(adapter="lora")]
+# One of them is often at its cap, or below its reserve.
+SHARES: list[Shares] = [
+    {},
+    {"": Share(reserve=4)},
+    {"": Share(cap=3), None: Share(reserve=6)},
+    {None: Share(reserve=2, cap=7), "": Share(reserve=1, cap=5)},
+]
 FORMS = [
     list,
     tuple,
@@ -96,11 +105,14 @@ class TreeMachine(RuleBasedStateMachine):
         page_size=st.sampled_from(sorted(PAGES)),
         policy=st.sampled_from(sorted(FIRST_OUT)),
         core=st.sampled_from(CORES),
+        shares=st.sampled_from(SHARES),
         first=st.lists(prompts, min_size=2, max_size=4),
     )
-    def begin(self, page_size: int, policy: str, core: str, first: list[Prompt]) -> None:
-        self.page_size = page_size
-        self.tree = new_tree(page_size, policy, core)
+    def begin(
+        self, page_size: int, policy: str, core: str, shares: Shares, first: list[Prompt]
+    ) -> None:
+        self.page_size, self.shares = page_size, OracleShares(shares, page_size)
+        self.tree = new_tree(page_size, policy, core, shares)
         self.tree.track_changes()
         self.policy = policy
         self.pool = range(page_size, NUM_SLOTS[page_size] + page_size)
@@ -112,7 +124,7 @@ class TreeMachine(RuleBasedStateMachine):
 
     def begin_again(self) -> None:
         self.life += 1
-        self.oracle = OracleTree(self.page_size, self.policy)
+        self.oracle = OracleTree(self.page_size, self.policy, self.shares)
         self.free = list(self.pool)
         self.runs: Runs = {}
         self.meaning: dict[int, Any] = {}
@@ -187,13 +199,23 @@ class TreeMachine(RuleBasedStateMachine):
         key = self.ask(prompt)[2]
         whole = len(key) - len(key) % self.page_size
         held = 0 if own else len(self.oracle.match(prompt.space, key, touch=False))
-        self.evict(max(whole - held - len(self.free), 0))
+        self.evict(max(whole - held - len(self.free), 0), prompt.space, whole)
         return [] if own else self.oracle.match(prompt.space, key, touch=False)
 
-    @rule(num_tokens=st.integers(0, 3) | st.integers(0, 6) | st.integers(0, 40))
-    def evict(self, num_tokens: int) -> None:
-        slots = self.tree.evict(num_tokens).tolist()
-        assert slots == self.oracle.evict(num_tokens)
+    @rule(
+        num_tokens=st.integers(0, 3) | st.integers(0, 6) | st.integers(0, 40),
+        space=st.none() | st.sampled_from(SPACES),
+        wanted=st.integers(0, 6),
+    )
+    def evict(self, num_tokens: int, space: Namespace | None, wanted: int) -> None:
+        slots = self.tree.evict(num_tokens, space, wanted=wanted).tolist()
+        assert slots == self.oracle.evict(num_tokens, space, wanted)
+        self.free += slots
+
+    @rule()
+    def evict_beyond_caps(self) -> None:
+        slots = self.tree.evict_beyond_caps().tolist()
+        assert slots == self.oracle.evict_beyond_caps()
         self.free += slots
 
     @rule(prompt=prompts, length=st.integers(0, 5))
@@ -258,10 +280,18 @@ class TreeMachine(RuleBasedStateMachine):
         assert self.tree.check_integrity() == []
         self.follow_changes()
         assert (self.tree.evictable_size, self.tree.protected_size) == self.oracle.sizes()
+        self.compare_shares()
         held = self.tree.all_slots().tolist()
         assert sorted(held + self.free) == list(self.pool)
         self.compare_nodes()
         self.compare_replay()
+
+    def compare_shares(self) -> None:
+        sizes = self.oracle.by_share()
+        for salt, size in self.tree.share_sizes().items():
+            assert size == sizes.get(salt, (0, 0))
+        for space in (None, *SPACES):
+            assert self.tree.room_for(space) == self.shares.room_for(space, sizes)
 
     def follow_changes(self) -> None:
         for change in self.tree.take_changes():

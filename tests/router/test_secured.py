@@ -171,6 +171,9 @@ def test_a_tenant_moves_and_ends_no_pick_of_another(router, tokens):
             assert loads() == before
         ask(router_pb2.PickRequest(finished_pick_ids=ids), "data-token")
         assert sum(loads().values()) == 0
+        many = router_pb2.PickRequest(sequences=[packed(at) for at in range(200)])
+        goes_to = [pick.worker for pick in ask(many, "data-token").picks]
+        assert (goes_to.count("a"), goes_to.count("b")) == (100, 100)
 
 
 def test_ids_of_picks_are_not_to_be_guessed(router):

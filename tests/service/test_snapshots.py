@@ -7,9 +7,9 @@ import grpc
 import pytest
 
 from radixkv import Namespace, PrefixCache
+from radixkv.cache import snapshot
 from radixkv.rpc import limits
 from radixkv.service import CacheServer
-from radixkv.service.server import watching
 from radixkv.v1.watch_pb2 import WatchRequest
 from radixkv.v1.watch_pb2_grpc import WatchServiceStub
 from tests.support.service import connect, hold
@@ -34,12 +34,12 @@ def taken(monkeypatch):
     """The snapshots that were made, as long as they are kept."""
     made = []
 
-    class Noted(watching.Snapshot):
+    class Noted(snapshot.Snapshot):
         def __init__(self, *args):
             super().__init__(*args)
             made.append(weakref.ref(self))
 
-    monkeypatch.setattr(watching, "Snapshot", Noted)
+    monkeypatch.setattr(snapshot, "Snapshot", Noted)
     return made
 
 

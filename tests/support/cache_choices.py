@@ -6,6 +6,7 @@ from typing import Protocol, TypeVar
 
 from radixkv import DEFAULT, Namespace, PrefixCache
 from radixkv.tree import POLICIES
+from radixkv.tree.shares import NO_SHARES, Share, Shares
 from tests.support.cache_compare import ComparedCache, Pair
 from tests.support.caches import Memory
 from tests.support.oracle import Fence, Oracle
@@ -16,6 +17,14 @@ MAX_REQUESTS = 4
 SYMBOLS = (1, 2, 3)
 SPACES = (DEFAULT, Namespace(salt="a"), Namespace(adapter="a"))
 CONTENT_IDS = (b"x", b"y")
+# Reserves together fit the smallest pool.
+SHARES: tuple[Shares, ...] = (
+    NO_SHARES,
+    NO_SHARES,
+    {"a": Share(reserve=8)},
+    {"a": Share(reserve=4, cap=6), None: Share(reserve=3, cap=9)},
+    {None: Share(cap=5)},
+)
 
 
 class Choices(Protocol):
@@ -40,6 +49,7 @@ class ChosenCache(ComparedCache):
         num_slots = choose.pick((16, 16, 8 * page_size))
         max_context_len = choose.pick((None, None, 11))
         max_cached_tokens = choose.pick((None, None, None, 6, 0))
+        shares = choose.pick(SHARES) if max_cached_tokens is None else NO_SHARES
         memory = Memory(num_slots + page_size)
         self.copies_itself = choose.chance(50)
         cache = PrefixCache(
@@ -51,9 +61,10 @@ class ChosenCache(ComparedCache):
             core=core,
             kv=memory if self.copies_itself else None,
             max_cached_tokens=max_cached_tokens,
+            shares=shares,
         )
         longest = max_context_len or num_slots
-        oracle = Oracle(num_slots, page_size, MAX_REQUESTS, longest, max_cached_tokens)
+        oracle = Oracle(num_slots, page_size, MAX_REQUESTS, longest, max_cached_tokens, shares)
         super().__init__(cache, oracle, memory)
         self.fences: list[Fence] = []
 

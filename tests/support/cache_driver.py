@@ -46,7 +46,7 @@ class CacheDriver(ChosenCache):
             "priority": priority,
             "max_cached": max_cached,
         }
-        if len(tokens) > self.oracle.longest:
+        if len(tokens) > self.oracle.longest_of(space):
             self.refused(PromptTooLongError, self.cache.admit, tokens, space, **how)
         elif self.is_stale(space):
             self.refused(StaleWeightsError, self.cache.admit, tokens, space, **how)
@@ -65,7 +65,7 @@ class CacheDriver(ChosenCache):
         tokens, own = pair.twin.tokens + self.tokens(0, 2), pair.twin.namespace
         if not tokens:
             self.refused(InvalidArgumentError, self.cache.admit, tokens, resume=pair.request)
-        elif len(tokens) > self.oracle.longest:
+        elif len(tokens) > self.oracle.longest_of(own):
             self.refused(PromptTooLongError, self.cache.admit, tokens, resume=pair.request)
         else:
             space = self.choose.pick((DEFAULT, own, replace(own, weight_version=0)))
@@ -119,7 +119,7 @@ class CacheDriver(ChosenCache):
     def is_refused(self, pair: Pair, more: int, call, argument) -> bool:
         if pair.request.state != "running":
             self.refused(RequestEndedError, call, pair.request, argument)
-        elif len(pair.twin.tokens) + more > self.oracle.longest:
+        elif len(pair.twin.tokens) + more > self.oracle.longest_of(pair.twin.namespace):
             self.refused(PromptTooLongError, call, pair.request, argument)
         else:
             return False

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field, replace
 
 from radixkv import DEFAULT, Namespace
 from radixkv.tree import Stored, Trimmed
+from radixkv.tree.shares import NO_SHARES, Shares
+from tests.support.oracle_shares import OracleShares
 
 
 @dataclass(eq=False)
@@ -76,7 +78,9 @@ class Oracle:
         max_requests: int,
         max_context_len: int,
         max_cached_tokens: int | None,
+        shares: Shares = NO_SHARES,
     ) -> None:
+        self.shares = OracleShares(shares, page_size)
         self.page_size, self.max_requests = page_size, max_requests
         self.longest = min(num_slots, max_context_len)
         self.max_cached_tokens = max_cached_tokens
@@ -91,6 +95,12 @@ class Oracle:
         self.weight_version = self.generation = 0
         self.runs: dict[int, list[int]] = {}  # what the events speak of
         self.changes: deque = deque()  # of the call that is being judged
+
+    def longest_of(self, space) -> int:
+        """The longest request of a namespace that may ever run."""
+        reserves = {salt: self.up(share.reserve) for salt, share in self.shares.shares.items()}
+        others = sum(reserves.values()) - reserves.get(space.salt, 0)
+        return min(self.longest, len(self.everything) - others)
 
     # ---- sets ----
 
@@ -131,6 +141,20 @@ class Oracle:
         return self.total_size - len(self.locked) * self.page_size
 
     @property
+    def by_share(self) -> dict:
+        """Evictable and protected tokens of each share."""
+        sizes, locked = {}, self.locked
+        for page in self.tree:
+            share = self.shares.of(page[0])
+            both = list(sizes.get(share, (0, 0)))
+            both[page in locked] += self.page_size
+            sizes[share] = tuple(both)
+        return sizes
+
+    def room_for(self, space) -> int:
+        return self.shares.room_for(space, self.by_share)
+
+    @property
     def deferred_size(self) -> int:
         return sum(len(slots) for _, slots in self.deferred)
 
@@ -140,12 +164,12 @@ class Oracle:
         while self.deferred and self.deferred[0][0].done:
             self.free.update(self.deferred.pop(0)[1])
 
-    def take(self, n: int, given) -> bool:
+    def take(self, n: int, given, space) -> bool:
         """Whether `n` slots are to be had; judges those that were `given` (None: a refusal)."""
         self.collect()
         missing = n - len(self.free) - self.deferred_size
-        if missing <= self.evictable_size:
-            self.evict(missing)
+        if missing <= self.room_for(space):
+            self.evict(missing, None, space, n)
         has_room = n <= len(self.free)
         assert has_room == (given is not None)
         if has_room:
@@ -164,8 +188,10 @@ class Oracle:
             assert all(fence.done for fence in readers), f"slot {slot} may still be read"
         self.free -= set(slots)
 
-    def evict(self, n: int, fence: Fence | None = None) -> int:
-        n = min(self.up(max(n, 0)), self.evictable_size)
+    def evict(self, n: int, fence: Fence | None = None, space=None, wanted: int = 0) -> int:
+        before, may_give = self.by_share, self.shares.may_give(space, self.by_share)
+        n = min(self.up(max(n, 0)), sum(may_give.values()))
+        own = min(n, self.shares.beyond_cap(space, before, wanted))
         victims: list[int] = []
         while len(victims) < n:
             change = self.changes.popleft()
@@ -179,6 +205,9 @@ class Oracle:
                 assert page not in locked
                 assert set(slots) <= set(victims)
                 del self.tree[page]
+        for share, sizes in before.items():
+            lost = sum(sizes) - sum(self.by_share.get(share, (0, 0)))
+            assert (own if share == self.shares.of(space) else 0) <= lost <= may_give.get(share, 0)
         self.totals["evicted_tokens"] += n
         self.put(victims, fence)
         return n
@@ -203,6 +232,9 @@ class Oracle:
                 self.read_until.setdefault(slot, []).append(fence)
 
     def keep_bound(self, fence: Fence | None) -> None:
+        for space in self.shares.spaces:
+            if beyond := self.shares.beyond_cap(space, self.by_share):
+                self.evict(beyond, fence, space, 0)
         if self.max_cached_tokens is not None and self.total_size > self.max_cached_tokens:
             self.evict(self.total_size - self.max_cached_tokens, fence)
 
@@ -219,7 +251,9 @@ class Oracle:
         twin.shared = twin.cached_len = found = len(twin.row)
         self.live.append(twin)
         need = self.up(length) - found
-        if not self.take(need, None if got is None else got.table[found : found + need]):
+        if not self.take(
+            need, None if got is None else got.table[found : found + need], twin.namespace
+        ):
             self.live.remove(twin)
             return False
         twin.row += got.table[found : found + need].tolist()
@@ -239,7 +273,7 @@ class Oracle:
     def reserve(self, twin: Twin, n: int, row, got) -> bool:
         missing = max(0, self.up(len(twin.tokens) + n) - len(twin.row))
         new = row[len(twin.row) : len(twin.row) + missing]
-        if missing and not self.take(missing, None if got is None else new):
+        if missing and not self.take(missing, None if got is None else new, twin.namespace):
             return False
         assert got is not None
         twin.row += new.tolist() if missing else []
@@ -296,7 +330,7 @@ class Oracle:
         rows = [] if got is None else [fork.table for fork in got.requests]
         new = [slot for row in rows for slot in row[whole : self.up(len(twin.tokens))]]
         size = n * page if whole < len(twin.tokens) else 0
-        if not self.take(size, None if got is None else new):
+        if not self.take(size, None if got is None else new, twin.namespace):
             return None
         self.publish(twin, len(twin.tokens), fence, chunked=True)
         forks = []
@@ -314,7 +348,7 @@ class Oracle:
         is_cut = whole < length
         is_foreign = is_cut and (whole < twin.shared or self.held[twin.row[whole]] > 1)
         size = self.page_size if is_foreign else 0
-        if not self.take(size, None if got is None else row[whole : whole + size]):
+        if not self.take(size, None if got is None else row[whole : whole + size], twin.namespace):
             return False
         old, own_from = twin.row, max(twin.shared, whole if is_foreign else keep)
         twin.shared = min(twin.shared, whole)

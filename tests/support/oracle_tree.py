@@ -12,6 +12,7 @@ from itertools import count
 from typing import Any
 
 from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
+from tests.support.oracle_shares import OracleShares
 
 Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
 
@@ -62,8 +63,9 @@ def symbols(token_ids: Sequence[int], content: Sequence[tuple[int, int, bytes]] 
 
 
 class OracleTree:
-    def __init__(self, page_size: int, policy: str) -> None:
+    def __init__(self, page_size: int, policy: str, shares: OracleShares | None = None) -> None:
         self.page_size, self.policy, self.first_out = page_size, policy, FIRST_OUT[policy]
+        self.shares = shares or OracleShares({}, page_size)
         self.model = ReuseModel()
         self.nodes: dict[Path, OracleNode] = {}
         self.locks: list[OracleHandle] = []
@@ -109,22 +111,67 @@ class OracleTree:
             node.tick = self.model.tick
             self.model.add(node.tick, node.kind, size)
 
-    def evict(self, num_tokens: int) -> list[int]:
+    def evict(self, num_tokens: int, space: Any = None, wanted: int = 0) -> list[int]:
+        up = -(-num_tokens // self.page_size) * self.page_size
+        left = min(up, self.shares.room_for(space, self.by_share()))
+        own = min(left, self.shares.beyond_cap(space, self.by_share(), wanted))
+        return self.evict_so_many(left, space, own)
+
+    def evict_beyond_caps(self) -> list[int]:
+        freed: list[int] = []
+        for space in self.shares.spaces:
+            beyond = self.shares.beyond_cap(space, self.by_share())
+            freed += self.evict_so_many(beyond, space, beyond) if beyond else []
+        return freed
+
+    def evict_so_many(self, left: int, space: Any, own: int) -> list[int]:
         self.model.refresh(sum(self.sizes()))
         freed: list[int] = []
-        left = -(-num_tokens // self.page_size) * self.page_size
-        while left and (leaves := [path for path in self.nodes if self.is_evictable_leaf(path)]):
-            victim = self.least_worth(leaves) if self.policy == "adaptive" else self.first(leaves)
+        while left:
+            victim, most = self.victim(space, own)
             node = self.nodes.pop(victim)
-            self.model.remove(node.tick, node.kind, min(left, len(node.slots)))
-            keep = max(len(node.slots) - left, 0)
+            going = min(left, most, len(node.slots))
+            self.model.remove(node.tick, node.kind, going)
+            keep = len(node.slots) - going
             freed += node.slots[keep:]
-            left -= len(node.slots) - keep
+            left, own = left - going, max(own - going, 0)
             if keep:
                 shorter = (victim[0], victim[1][: node.start + keep])
                 node.slots, node.serials = node.slots[:keep], node.serials[:keep]
                 self.nodes[shorter] = node
         return freed
+
+    def victim(self, space: Any, own: int) -> tuple[Path, int]:
+        """What goes next, and how much of it at most."""
+        leaves = [path for path in self.nodes if self.is_evictable_leaf(path)]
+        most = self.shares.may_give(space, self.by_share())
+        if own:
+            most = {self.shares.of(space): own}
+        firsts = [
+            self.first_of([path for path in leaves if self.shares.of(path[0]) == share])
+            for share in most
+        ]
+        victim = min(firsts, key=self.rank)
+        return victim, most[self.shares.of(victim[0])]
+
+    def first_of(self, leaves: list[Path]) -> Path:
+        return self.least_worth(leaves) if self.policy == "adaptive" else self.first(leaves)
+
+    def rank(self, path: Path) -> Any:
+        node = self.nodes[path]
+        if self.policy != "adaptive":
+            return self.first_out(node)
+        return (self.model.worth(node.kind, node.tick, node.start), *self.first_out(node))
+
+    def by_share(self) -> dict[Any, tuple[int, int]]:
+        """Evictable and protected tokens of each share."""
+        sizes: dict[Any, tuple[int, int]] = {}
+        for path, node in self.nodes.items():
+            share, size = self.shares.of(path[0]), len(node.slots)
+            evictable, protected = sizes.get(share, (0, 0))
+            is_locked = self.lock_ref(path) > 0
+            sizes[share] = evictable + size * (not is_locked), protected + size * is_locked
+        return sizes
 
     def evict_below(self, space: Any, key: tuple) -> list[int]:
         """The slots of all that continues `key` and is under no lock, in any order."""
@@ -155,14 +202,7 @@ class OracleTree:
             of_kind = [path for path in leaves if self.nodes[path].kind == kind]
             of_kind.sort(key=lambda path: self.first_out(self.nodes[path]))
             ends += of_kind[:1] + of_kind[-1:]
-        nodes = self.nodes
-        return min(
-            ends,
-            key=lambda path: (
-                self.model.worth(nodes[path].kind, nodes[path].tick, nodes[path].start),
-                *self.first_out(nodes[path]),
-            ),
-        )
+        return min(ends, key=self.rank)
 
     # ---- handles ----
 

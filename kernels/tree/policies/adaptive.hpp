@@ -1,6 +1,8 @@
 // The adaptive policy, see radixkv/tree/policies/adaptive.py.
 #pragma once
 
+#include <memory>
+
 #include "aged_leaves.hpp"
 #include "policy.hpp"
 #include "use_history.hpp"
@@ -13,13 +15,24 @@ class Adaptive final : public Policy {
   public:
     Adaptive(Arena& nodes, uint32_t page_size, uint64_t seed)
         : Policy(nodes),
-          history_(nodes, page_size, seed),
+          own_history_(std::make_unique<UseHistory>(nodes, page_size, seed)),
+          history_(*own_history_),
+          leaves_(ReuseModel::KINDS, AgedLeaves(nodes, history_)) {}
+
+    // For other leaves of the same tree; `first` outlives it.
+    Adaptive(Arena& nodes, Adaptive& first)
+        : Policy(nodes),
+          history_(first.history_),
           leaves_(ReuseModel::KINDS, AgedLeaves(nodes, history_)) {}
 
     // Known still where nothing happened since; a split makes the rest of a leaf deeper, which is
     // worth more.
     NodeId victim() override;
     void resized(NodeId) override {}
+    Rank rank(NodeId id) const override {
+        OrderKey key = history_.order_key(id);
+        return {history_.worth(id), key.first, key.second};
+    }
     void clear() override;
     bool is_sound(NodeId id) const override { return leaves_[history_.kind(id)].is_sound(id); }
 
@@ -55,7 +68,8 @@ class Adaptive final : public Policy {
     NodeId find_victim() const;
     AgedLeaves& leaves_like(NodeId id) { return leaves_[history_.kind(id)]; }
 
-    UseHistory history_;
+    std::unique_ptr<UseHistory> own_history_;
+    UseHistory& history_;
     std::vector<AgedLeaves> leaves_;
     NodeId victim_ = NONE;
     uint64_t known_tick_ = 0;

@@ -15,6 +15,10 @@ class LeafHeap : public Policy {
     virtual OrderKey order_key(const Node& leaf) const = 0;
 
     NodeId victim() final { return leaves_.empty() ? NONE : leaves_.top(); }
+    Rank rank(NodeId id) const final {
+        OrderKey key = order_key(nodes_[id]);
+        return {0, key.first, key.second};
+    }
     bool is_sound(NodeId id) const final { return leaves_.is_sound(id, order_key(nodes_[id])); }
     void clear() final { leaves_.clear(); }
 

@@ -1,7 +1,7 @@
 // Least recently used.
 #pragma once
 
-#include "policy.hpp"
+#include "leaf_heap.hpp"
 
 namespace radixkv {
 
@@ -29,6 +29,8 @@ class Lru final : public Policy {
         if (oldest == NONE || late_.top_key() < key_of(oldest)) return late_.top();
         return oldest;
     }
+
+    Rank rank(NodeId id) const override { return {0, key_of(id).first, 0}; }
 
     bool is_sound(NodeId id) const override {
         const Node& node = nodes_[id];
@@ -72,6 +74,14 @@ class Lru final : public Policy {
     }
 
     OrderHeap<> late_;
+};
+
+// The same by leaves alone: a list has one end, and so a tree has one.
+struct LruLeaves final : LeafHeap {
+    using LeafHeap::LeafHeap;
+    OrderKey order_key(const Node& leaf) const override {
+        return {static_cast<int64_t>(leaf.recency), 0};
+    }
 };
 
 }  // namespace radixkv

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <memory>
 #include <string>
+#include <tuple>
 #include <vector>
 
 #include "../arena.hpp"
@@ -12,6 +13,9 @@
 #include "../prefix_hash.hpp"
 
 namespace radixkv {
+
+// Of two victims, that with the smaller one goes first.
+using Rank = std::tuple<uint64_t, int64_t, int64_t>;
 
 // The order of the evictable nodes, and hooks that the tree calls as it changes: a policy overrides
 // those it needs; `Policy` in `radixkv/tree/nodes.py` has the same hooks. What a node is ordered by
@@ -70,6 +74,9 @@ class Policy {
     // NONE: nothing is evictable.
     virtual NodeId victim() = 0;
 
+    // Where a victim stands among those of other shares: see `ShareOrders`.
+    virtual Rank rank(NodeId victim) const = 0;
+
     // ---- hooks: what happens to the tree ----
 
     // Nodes numbered below `bound` may come now: what needs memory for them gets it here.
@@ -124,6 +131,9 @@ class Policy {
 };
 
 // Makes a policy for the nodes of one tree. `seed`: for hashes that clients must not guess.
-using NewPolicy = std::unique_ptr<Policy> (*)(Arena& nodes, uint32_t page_size, uint64_t seed);
+// `first`: another one of its kind for the same tree, whose memory it uses; nullptr: it has its
+// own.
+using NewPolicy = std::unique_ptr<Policy> (*)(Arena& nodes, uint32_t page_size, uint64_t seed,
+                                              Policy* first);
 
 }  // namespace radixkv

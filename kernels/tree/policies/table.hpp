@@ -11,19 +11,24 @@
 
 namespace radixkv {
 
+// make_by_share: for a tree with an order of eviction for each share.
 struct NamedPolicy {
     std::string_view name;
     NewPolicy make;
+    NewPolicy make_by_share = make;
 };
 
 template <class Its>
-std::unique_ptr<Policy> new_policy(Arena& nodes, uint32_t page_size, uint64_t seed) {
+std::unique_ptr<Policy> new_policy(Arena& nodes, uint32_t page_size, uint64_t seed, Policy* first) {
+    if constexpr (std::is_constructible_v<Its, Arena&, Its&>) {
+        if (first) return std::make_unique<Its>(nodes, static_cast<Its&>(*first));
+    }
     return std::make_unique<Its>(nodes, page_size, seed);
 }
 
 // The names of `radixkv/tree/policies/__init__.py`.
 inline constexpr auto POLICIES = std::to_array<NamedPolicy>({
-    {"lru", new_policy<Lru>},
+    {"lru", new_policy<Lru>, new_policy<LruLeaves>},
     {"lfu", new_policy<Lfu>},
     {"fifo", new_policy<Fifo>},
     {"mru", new_policy<Mru>},
@@ -35,9 +40,9 @@ inline constexpr auto POLICIES = std::to_array<NamedPolicy>({
 });
 
 // nullptr if no policy has that name.
-constexpr NewPolicy find_policy(std::string_view name) {
+constexpr const NamedPolicy* find_policy(std::string_view name) {
     for (const NamedPolicy& policy : POLICIES) {
-        if (policy.name == name) return policy.make;
+        if (policy.name == name) return &policy;
     }
     return nullptr;
 }

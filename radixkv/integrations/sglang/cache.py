@@ -37,6 +37,7 @@ from radixkv.integrations.sglang.order import depth_first
 from radixkv.pages import round_down
 from radixkv.tree import Handle, new_tree
 from radixkv.tree.radix_tree import Changes
+from radixkv.tree.shares import NO_SHARES, Shares, check_fit
 from radixkv.tree.show import format_tree
 
 R = TypeVar("R")
@@ -92,21 +93,29 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     """A prefix cache for one scheduler of SGLang. Its calls are enqueued, and wait for nothing.
 
     numbers: what stands in its tree for slots, by default as their device wants it.
+    shares: reserves and caps by salt, see `radixkv.tree.shares`. SGLang says for none of its
+    evictions whom they are for, so what is within a reserve stays for its own tenant's, too.
     """
 
     disable = False
 
-    def __init__(self, params: CacheInitParams, numbers: SlotNumbers | None = None) -> None:
+    def __init__(
+        self,
+        params: CacheInitParams,
+        numbers: SlotNumbers | None = None,
+        shares: Shares = NO_SHARES,
+    ) -> None:
         self.req_to_token_pool = params.req_to_token_pool
         self.token_to_kv_pool_allocator = params.token_to_kv_pool_allocator
         self.page_size: int = params.page_size
         self.is_eagle: bool = params.is_eagle
-        self.tree = new_tree(self.page_size, params.eviction_policy.lower())
+        self.tree = new_tree(self.page_size, params.eviction_policy.lower(), shares=shares)
         # The scheduler's one thread has it alone, unless a server answers beside it.
         self.tree_lock = threading.RLock()
         self.totals = Totals()
         self._keys = Keys(self.is_eagle, lambda: (node.codes for node in self.tree.walk()))
         allocator = self.token_to_kv_pool_allocator
+        check_fit(shares, self.page_size, allocator.size)
         self._numbers = numbers or slot_numbers(allocator.size, allocator.device)
         self._followers: list[Follower] = []
         self._events = None
@@ -161,6 +170,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         """Undo one `lock`."""
         if lock is not None:
             self.tree.dec_lock_ref(lock.node.handle)
+            self._keep_caps()
 
     @_locked
     def inc_lock_ref(self, node: Place) -> IncLockRefResult:
@@ -219,6 +229,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         kv.cache_inserted_len = max(kv.cache_inserted_len, length)
         kv.cache_protected_len = length
         self._record()
+        self._keep_caps()
 
     def free_kv_row(self, kv: Any, ranges: list[tuple[int, int]]) -> None:
         """Free what of these parts of the row is the request's: the tree's beginning never is."""
@@ -230,14 +241,17 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
         """Free `num_tokens` tokens (rounded up to whole pages), or all that are under no lock."""
         start = time.perf_counter()
         evicted = self.tree.evict(params.num_tokens)
+        self._free(evicted)
+        self.update_eviction_metrics(len(evicted), start)
+        return EvictResult(num_tokens_evicted=len(evicted))
+
+    def _free(self, evicted: Int32Array) -> None:
         self.totals.evicted_tokens += len(evicted)
         if len(evicted):
             slots = self._numbers.slots(evicted)
             self._numbers.give_back(evicted)
             self.token_to_kv_pool_allocator.free_segment(slots, start_pos=0)
             self._record()
-        self.update_eviction_metrics(len(evicted), start)
-        return EvictResult(num_tokens_evicted=len(evicted))
 
     @_locked
     def reset(self) -> None:
@@ -252,12 +266,12 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
     # ---- sizes, events, words ----
 
     def evictable_size(self) -> int:
-        """Cached tokens under no lock."""
-        return self.tree.evictable_size
+        """Cached tokens under no lock, those within a reserve left out: what `evict` can free."""
+        return self.tree.room_for()
 
     def protected_size(self) -> int:
-        """Cached tokens under a lock."""
-        return self.tree.protected_size
+        """The other cached tokens."""
+        return self.tree.total_size - self.tree.room_for()
 
     def total_size(self) -> int:
         """Cached tokens."""
@@ -299,6 +313,10 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             return use(path)
         except InvalidTokensError:
             return use(self._keys.narrow(path))
+
+    def _keep_caps(self) -> None:
+        if self.tree.shares:
+            self._free(self.tree.evict_beyond_caps())
 
     def _record(self) -> None:
         if self._followers:

@@ -2,10 +2,13 @@
 
 import logging
 import os
+from pathlib import Path
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError
 from radixkv.integrations.sglang import surface
+from radixkv.tree.shares import NO_SHARES, Shares
+from radixkv.tree.shares_file import read_shares
 
 NAME = "radixkv"
 
@@ -69,10 +72,16 @@ def build(ctx: Any) -> Any:
             f"{', '.join(surface.TESTED_VERSIONS)}",
             missing=left,
         )
-    cache = RadixKVCache(ctx.params)
+    cache = RadixKVCache(ctx.params, shares=_shares())
     if _is_first_rank(ctx):
         _serve_beside(cache)
     return cache
+
+
+def _shares() -> Shares:
+    """Those of the TOML file that RADIXKV_SGLANG_SHARES names, as `radixkv serve --shares`."""
+    path = os.environ.get("RADIXKV_SGLANG_SHARES")
+    return read_shares(Path(path)) if path else NO_SHARES
 
 
 def _is_first_rank(ctx: Any) -> bool:

@@ -6,7 +6,7 @@ the engine's alone, and refused. So a router of ours routes to SGLang, and `radi
 
 import os
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, NoReturn, cast
@@ -84,6 +84,10 @@ class EngineCache:
         """See `RadixTree.check_integrity`."""
         with self.lock:
             return self.tree.check_integrity()
+
+    def check_in_steps(self) -> Iterator[list[str]]:
+        """The same, in one step."""
+        yield self.check_integrity()
 
     def stats(self) -> CacheStats:
         """Sizes and counters. live_requests: not known here, 0."""

@@ -10,11 +10,13 @@ import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeAlias
 
 from radixkv.cache import PrefixCache
 from radixkv.cache.events import Update
-from radixkv.cache.runs import Runs, StoredRun, runs_of
+from radixkv.cache.runs import StoredRun
+from radixkv.cache.snapshot import Snapshot, take_snapshot
 from radixkv.errors import (
     DrainingError,
     HistoryLostError,
@@ -72,14 +74,6 @@ class WatchPlace:
 Page: TypeAlias = tuple[WatchPlace, list[bytes]]
 
 
-@dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
-class Snapshot:
-    """All that was cached at a place in the log."""
-
-    place: WatchPlace
-    runs: Runs
-
-
 class Watches:
     """All watchers of one cache. Belongs to the event loop that made it.
 
@@ -120,9 +114,9 @@ class Watches:
         try:
             if request.snapshot:
                 snapshot = await self._snapshot()
-                self.places[me] = snapshot.place
+                self.places[me] = place = _place(snapshot)
                 for piece in _write(snapshot, namespace):
-                    self._check_kept(snapshot.place)
+                    self._check_kept(place)
                     yield piece
                 del snapshot  # which others may share; the place is enough from here on
             else:
@@ -183,18 +177,15 @@ class Watches:
             update = _only(update, namespace)
         return WatchPlace(update.epoch, update.revision), list(write_update(update))
 
-    async def _snapshot(self) -> "Snapshot":
+    async def _snapshot(self) -> Snapshot:
         """A snapshot that the log goes on from: one that is being sent, or else a new one."""
-
-        def take() -> Snapshot:
-            with self._cache.lock:
-                place, nodes = WatchPlace(*self._log.position()), list(self._cache.tree.walk())
-            return Snapshot(place, runs_of(nodes))
-
         async with self._taking:
             snapshot = self._shared() if self._shared is not None else None
-            if snapshot is None or not self._is_kept(snapshot.place):
-                snapshot = await self._in_writer(take)
+            if snapshot is None or not self._is_kept(_place(snapshot)):
+                steps = take_snapshot(self._cache.lock, self._cache.tree, self._log)
+                snapshot = None
+                while snapshot is None:  # calls have their turns in the writer between two slices
+                    snapshot = await self._in_writer(partial(next, steps))
                 self._shared = weakref.ref(snapshot)
         return snapshot
 
@@ -218,11 +209,15 @@ class Watches:
         )
 
 
+def _place(snapshot: Snapshot) -> WatchPlace:
+    return WatchPlace(snapshot.epoch, snapshot.revision)
+
+
 def _write(snapshot: Snapshot, namespace: Namespace | None) -> Iterator[bytes]:
-    place, runs = snapshot.place, snapshot.runs
+    runs = snapshot.runs
     if namespace is not None:
         runs = {at: run for at, run in runs.items() if _is_in(run, namespace)}
-    return write_snapshot(place.epoch, place.revision, runs)
+    return write_snapshot(snapshot.epoch, snapshot.revision, runs)
 
 
 def _wanted(request: WatchRequest) -> Namespace | None:

@@ -98,12 +98,12 @@ class Adaptive(Policy):
         begins = [leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
         ends = (at for first, end in pairwise(begins) if first < end for at in (first, end - 1))
         candidates: Iterator[Node] = (leaves.peekitem(at)[1] for at in ends)
-        return min(candidates, key=self._worth)
+        return min(candidates, key=self.rank)
 
-    def _worth(self, leaf: Node) -> tuple[int, int, int]:
+    def rank(self, victim: Node) -> tuple[int, int, int]:
         """What is worth least comes first."""
-        uses: Uses = leaf.memo
-        return self.model.worth(uses.kind, uses.used, leaf.start), uses.used, leaf.recency
+        uses: Uses = victim.memo
+        return self.model.worth(uses.kind, uses.used, victim.start), uses.used, victim.recency
 
     def add_root(self, root: Root) -> None:
         root.memo = Uses(hash_space(root.namespace))

@@ -193,3 +193,33 @@ def test_metrics_are_counted_where_they_are_asked_for(scheduler, monkeypatch):
     host.run(range(10))
     host.run(range(20, 30))
     assert sum(counted) == host.evicted == 4
+
+
+def test_a_share_is_kept_for_its_tenant_and_what_is_beyond_a_cap_goes(
+    plugin, surface, context, monkeypatch, tmp_path
+):
+    """Through the factory: the file that RADIXKV_SGLANG_SHARES names."""
+    file = tmp_path / "shares.toml"
+    file.write_text('[[share]]\nsalt = "b"\nreserve = 60\n[[share]]\nsalt = "a"\ncap = 40\n')
+    monkeypatch.setenv("RADIXKV_SGLANG_SHARES", str(file))
+    cache = plugin.build(context())
+    assert {salt: (share.reserve, share.cap) for salt, share in cache.tree.shares.items()} == {
+        "b": (60, None),
+        "a": (0, 40),
+    }
+
+
+def test_reserves_hold_and_caps_evict_in_the_life_of_requests(scheduler):
+    from radixkv.integrations.sglang.cache import RadixKVCache
+    from radixkv.tree.shares import Share
+
+    shares = {"b": Share(reserve=60), "a": Share(cap=40)}
+    host = scheduler(num_slots=200, make=lambda params: RadixKVCache(params, shares=shares))
+    host.run(range(60), cache_salt="b")
+    for start in range(1000, 4000, 50):
+        host.run(range(start, start + 50), cache_salt="a")
+        host.run(range(start, start + 50), cache_salt="c")
+    assert host.cache.tree.share_sizes()["a"].evictable <= 40
+    assert host.run(range(61), cache_salt="b") == 60
+    total = host.cache.evictable_size() + host.cache.protected_size()
+    assert total == host.cache.total_size()

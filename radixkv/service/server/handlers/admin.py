@@ -1,16 +1,18 @@
 """EvictPrefixes and AdminService."""
 
+import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from itertools import chain
 from typing import Any
 
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.errors import InvalidArgumentError
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.service.event_codec import PIECE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
-from radixkv.tree import NodeInfo
+from radixkv.tree.radix_tree import NodeFacts, NodeTable
 from radixkv.v1.admin_pb2 import (
     CheckIntegrityRequest,
     CheckIntegrityResponse,
@@ -26,6 +28,7 @@ from radixkv.v1.types_pb2 import ResponseHeader
 logger = logging.getLogger(__name__)
 
 _MOST_VIOLATIONS = 100
+_NODES_AT_ONCE = 128
 
 
 class AdminHandlers:
@@ -83,49 +86,70 @@ class AdminHandlers:
         """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
             self._context.leases.settle()
-            self._context.violations = self._context.violations or self._cache.check_integrity()
+        if not self._context.violations:
+            found = [line for lines in self._cache.check_in_steps() for line in lines]
+            self._context.violations = self._context.violations or found
+        with self._cache.lock:
             return CheckIntegrityResponse(
                 header=self._context.header(call),
                 violations=self._context.violations[:_MOST_VIOLATIONS],
             )
 
     async def dump_tree(self, request: DumpTreeRequest, call: Call) -> AsyncGenerator[bytes, None]:
-        """Nodes depth first, all of one revision, in pieces."""
+        """Nodes depth first, all of one revision, in pieces; tokens that are gone since left out.
 
-        def take() -> tuple[ResponseHeader, list[NodeInfo]]:
+        The loop is free after each few nodes, and the cache but for the table and the tokens.
+        """
+
+        def take() -> tuple[ResponseHeader, NodeTable]:
             with self._context.locked():
-                return self._context.header(call), list(self._cache.tree.walk())
+                return self._context.header(call), self._cache.tree.table()
 
-        header, nodes = await self._in_writer(take)
+        header, table = await self._in_writer(take)
         response, size = DumpTreeResponse(header=header), 0
-        wanted = self._wanted(request, nodes)
-        for message in chain.from_iterable(_write_node(n, request.want_tokens) for n in wanted):
-            if size > PIECE_BYTES:
-                yield response.SerializeToString()
-                response, size = DumpTreeResponse(header=header), 0
-            response.nodes.append(message)
-            size += message.ByteSize()
+        for group in self._wanted(request, table):
+            codes = await self._codes(table, group) if request.want_tokens else [EMPTY] * len(group)
+            for message in chain.from_iterable(map(_write_node, map(table.facts, group), codes)):
+                if size > PIECE_BYTES:
+                    yield response.SerializeToString()
+                    response, size = DumpTreeResponse(header=header), 0
+                response.nodes.append(message)
+                size += message.ByteSize()
+            await asyncio.sleep(0)  # others have their turns
         yield response.SerializeToString()
 
-    def _wanted(self, request: DumpTreeRequest, nodes: list[NodeInfo]) -> Iterator[NodeInfo]:
+    def _wanted(self, request: DumpTreeRequest, table: NodeTable) -> Iterator[list[int]]:
+        """The places of the nodes that are asked for, of a few nodes at a time."""
         only = request.HasField("namespace")
         namespace = self._cache.present(codec.read_namespace(request.namespace))
-        depths = {0: 0}
-        for node in nodes:
+        depths, group = {0: 0}, list[int]()
+        for at in range(len(table)):
+            node = table.facts(at)
             depth = depths[node.id] = depths[node.parent_id] + 1
             is_shallow = not request.max_depth or depth <= request.max_depth
             if is_shallow and (not only or node.namespace == namespace):
-                yield node
+                group.append(at)
+            if at % _NODES_AT_ONCE == _NODES_AT_ONCE - 1:
+                yield group
+                group = []
+        yield group
+
+    async def _codes(self, table: NodeTable, group: list[int]) -> list[Int32Array]:
+        def read() -> list[Int32Array]:
+            with self._context.locked():
+                return [table.codes(at) for at in group]
+
+        codes: list[Int32Array] = await self._in_writer(read)
+        return codes
 
 
-def _write_node(node: NodeInfo, want_tokens: bool) -> Iterator[TreeNode]:
+def _write_node(node: NodeFacts, codes: Int32Array) -> Iterator[TreeNode]:
     """One message; a node whose tokens are too long for one comes in several."""
-    codes = node.codes if want_tokens else node.codes[:0]
     for start in range(0, max(1, len(codes)), PIECE_BYTES // 4):
         yield TreeNode(
             node_id=node.id,
             parent_id=node.parent_id,
-            num_tokens=len(node.codes),
+            num_tokens=node.num_tokens,
             lock_ref=node.lock_ref,
             recency=node.recency,
             tokens=codec.pack(codes[start : start + PIECE_BYTES // 4]),

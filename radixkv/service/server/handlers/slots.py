@@ -17,7 +17,7 @@ from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.service.server.leases import LeaseRecord
-from radixkv.tree import as_slots
+from radixkv.tree import Namespace, as_slots
 from radixkv.v1.prefix_cache_pb2 import (
     AllocateSlotsRequest,
     AllocateSlotsResponse,
@@ -57,7 +57,9 @@ class SlotHandlers:
         lease = self._context.held_lease(request, call)
         leases, borrower = self._context.leases, self._context.leases.borrower(lease)
         leases.check_slots(call.caller, lease, round_up(request.num_slots, self._cache.page_size))
-        found = self._loans.allocate(borrower, request.num_slots)
+        # Which tenant an engine's slots are for is not known until they are stored.
+        space = Namespace(salt=call.caller.salt) if call.caller.is_bound else None
+        found = self._loans.allocate(borrower, request.num_slots, space)
         if found is None:
             raise self._out_of_slots(request.num_slots, call)
         slots, num_evicted = found
@@ -73,8 +75,12 @@ class SlotHandlers:
         details: dict[str, int] = {"requested": requested}
         has = "there is no room for them now"
         if not call.caller.is_bound:
-            details["available"] = self._cache.free_size + self._cache.tree.evictable_size
+            tree = self._cache.tree
+            details["available"] = self._cache.free_size + tree.room_for()
+            details["reserved"] = tree.evictable_size - tree.room_for()
             has = f"{details['available']} are free or evictable"
+            if details["reserved"]:
+                has += f", {details['reserved']} are cached within reserves"
         return OutOfSlotsError(
             f"num_slots must be at most what is free; got {requested}, {has}",
             **details,
