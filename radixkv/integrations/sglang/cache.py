@@ -167,7 +167,7 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
             stored = self._read(
                 self._numbers.insert, req.full_untruncated_fill_ids, length,
                 row, self._keys.of_request(req), held if known else None,
-                priority=req.priority or 0, chunked=not req.finished(),
+                req.priority or 0, not req.finished(),
             )  # fmt: skip
             self._free_duplicates(row, stored, known)
             self.tree.inc_lock_ref(stored.handle)
@@ -255,15 +255,13 @@ class RadixKVCache(BasePrefixCache):  # type: ignore[misc]
 
     # ---- within ----
 
-    def _read(
-        self, use: Callable[..., R], token_ids: Any, length: int, /, *args: Any, **how: Any
-    ) -> R:
+    def _read(self, use: Callable[..., R], token_ids: Any, length: int, *args: Any) -> R:
         """`use(path, ...)` of a key; ids that only images have are numbered where there are any."""
         path = self._keys.path(token_ids, length)
         try:
-            return use(path, *args, **how)
+            return use(path, *args)
         except InvalidTokensError:
-            return use(self._keys.narrow(path), *args, **how)
+            return use(self._keys.narrow(path), *args)
 
     def _record(self) -> None:
         if self._followers:

@@ -34,7 +34,13 @@ class SlotNumbers(Protocol):
     numbers arrays on the host."""
 
     def insert(
-        self, path: Any, row: torch.Tensor, namespace: Namespace, after: Handle | None, **how: Any
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
     ) -> Inserted:
         """`RadixTree.insert` with numbers that stand for the slots of `row`.
 
@@ -68,10 +74,18 @@ class HostSlots:
         self._tree = tree
 
     def insert(
-        self, path: Any, row: torch.Tensor, namespace: Namespace, after: Handle | None, **how: Any
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
     ) -> InsertResult:
         """See `SlotNumbers`."""
-        return self._tree.insert(path, row.numpy(), namespace, after=after, **how)
+        return self._tree.insert(
+            path, row.numpy(), namespace, priority=priority, chunked=chunked, after=after
+        )
 
     def path_slots(self, handle: Handle) -> torch.Tensor:
         """See `SlotNumbers`."""
@@ -107,10 +121,18 @@ class TicketTable:
         self._tickets = new_tickets(len(self._table), self._tree.core)
 
     def insert(
-        self, path: Any, row: torch.Tensor, namespace: Namespace, after: Handle | None, **how: Any
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
     ) -> InsertFromResult:
         """See `SlotNumbers`."""
-        stored = self._tree.insert_from(path, self._tickets, namespace, after=after, **how)
+        stored = self._tree.insert_from(
+            path, self._tickets, namespace, priority=priority, chunked=chunked, after=after
+        )
         taken, known = stored.taken, 0 if after is None else after.length
         new = row[stored.prefix_length - known :] if stored.prefix_length > known else row
         if not isinstance(taken, slice):
