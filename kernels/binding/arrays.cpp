@@ -1,5 +1,6 @@
 #include "arrays.hpp"
 
+#include <algorithm>
 #include <cstring>
 #include <type_traits>
 
@@ -14,18 +15,34 @@ void import_numpy() {
     if (PyArray_ImportNumPyAPI() < 0) throw nb::python_error();
 }
 
-nb::object new_array(size_t n, int32_t*& items) {
+namespace {
+
+template <class Item>
+nb::object new_array_of(int type, size_t n, Item*& items) {
     npy_intp size = static_cast<npy_intp>(n);
-    PyObject* array = PyArray_SimpleNew(1, &size, NPY_INT32);
+    PyObject* array = PyArray_SimpleNew(1, &size, type);
     if (!array) throw nb::python_error();
-    items = static_cast<int32_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
+    items = static_cast<Item*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
     return nb::steal(array);
 }
+
+}  // namespace
+
+nb::object new_array(size_t n, int32_t*& items) { return new_array_of(NPY_INT32, n, items); }
+
+nb::object new_array(size_t n, int64_t*& items) { return new_array_of(NPY_INT64, n, items); }
 
 nb::object copy_array(const int32_t* items, size_t n) {
     int32_t* out;
     nb::object array = new_array(n, out);
     if (n) std::memcpy(out, items, 4 * n);
+    return array;
+}
+
+nb::object copy_wide(const int32_t* items, size_t n) {
+    int64_t* out;
+    nb::object array = new_array(n, out);
+    std::copy_n(items, n, out);
     return array;
 }
 

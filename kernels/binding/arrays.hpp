@@ -10,10 +10,14 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 array of `n` items, and where they are. Throws when memory runs out.
+// An int32 or int64 array of `n` items, and where they are. Throws when memory runs out.
 nanobind::object new_array(size_t n, int32_t*& items);
+nanobind::object new_array(size_t n, int64_t*& items);
 
 nanobind::object copy_array(const int32_t* items, size_t n);
+
+// The same as int64.
+nanobind::object copy_wide(const int32_t* items, size_t n);
 
 // The items of an array of one dimension that lies in order in memory.
 template <class Item>

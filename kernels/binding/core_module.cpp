@@ -91,6 +91,10 @@ void bind_tree(nb::module_& module) {
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "checked"_a = false)
+        .def("match_handle", &TreeBinding::match_handle, "token_ids"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+        .def("path_slots", &TreeBinding::path_slots, "handle"_a.none())
+        .def("path_slices", &TreeBinding::path_slices, "handle"_a.none(), "most"_a.none())
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
              nb::kw_only(), "content"_a.none() = none)
         .def("probe_batch", &TreeBinding::probe_batch, "prompts"_a.none(),
@@ -105,6 +109,9 @@ void bind_tree(nb::module_& module) {
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
              "checked"_a = false)
+        .def("insert_from", &TreeBinding::insert_from, "token_ids"_a.none(), "tickets"_a.none(),
+             "namespace"_a.none() = space, nb::kw_only(), "priority"_a.none() = 0,
+             "chunked"_a = false, "after"_a.none() = nb::none())
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none(), "namespace"_a.none() = nb::none(),
              nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
@@ -112,6 +119,8 @@ void bind_tree(nb::module_& module) {
         .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
         .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
         .def("share_sizes", &TreeBinding::share_sizes)
+        .def("evict_to", &TreeBinding::evict_to, "tickets"_a.none(), "num_tokens"_a.none(),
+             "most"_a.none())
         .def("reset", &TreeBinding::reset)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
@@ -152,6 +161,15 @@ void bind_allocator(nb::module_& module) {
         .def("free", nb::overload_cast<nb::handle>(&AllocatorBinding::free), "slots"_a.none())
         .def("check_range", &AllocatorBinding::check_slots, "slots"_a.none())
         .def("free_slots", &AllocatorBinding::free_slots);
+}
+
+void bind_tickets(nb::module_& module) {
+    nb::class_<TicketsBinding>(module, "TicketRing")
+        .def(nb::init<nb::handle>(), "num_tickets"_a.none())
+        .def_prop_ro("num_tickets", &TicketsBinding::num_tickets)
+        .def_prop_ro("free_size", &TicketsBinding::free_size)
+        .def("take", &TicketsBinding::take, "n"_a.none())
+        .def("free", nb::overload_cast<nb::handle>(&TicketsBinding::free), "tickets"_a.none());
 }
 
 void bind_ledger(nb::module_& module) {
@@ -198,6 +216,7 @@ NB_MODULE(_core, module) {
     bind_tree(module);
     bind_allocator(module);
     bind_ledger(module);
+    bind_tickets(module);
     module.attr("HAS_ASSERTIONS") = HAS_ASSERTIONS;
 }
 

@@ -97,10 +97,10 @@ auto with_token_ids(nb::handle ids, const char* name, const Prepare& prepare, co
 }
 
 // int32 slots, none of them negative; what was checked is not looked through again. Raises
-// InvalidSlotsError.
+// InvalidSlotsError, which names them `name`.
 class Slots {
   public:
-    explicit Slots(nb::handle slots, bool checked = false);
+    explicit Slots(nb::handle slots, bool checked = false, const char* name = "slots");
     const int32_t* items() const { return view_.items; }
     size_t size() const { return view_.size; }
 

@@ -13,16 +13,17 @@ namespace nb = nanobind;
 
 struct Imports {
     nb::object InvalidArgumentError, InvalidSlotsError, InvalidTokensError, NotLockedError;
-    nb::object SlotNotAllocatedError, StaleHandleError;
-    nb::object AdmitResult, InsertResult, MatchResult, NodeInfo, NO_CHANGES, PublishResult, Stored;
+    nb::object OutOfSlotsError, SlotNotAllocatedError, StaleHandleError;
+    nb::object AdmitResult, InsertFromResult, InsertResult, MatchResult, NodeInfo, NO_CHANGES,
+        PublishResult, Stored;
     nb::object no_shares, NodeFacts, ShareSizes, Trimmed;
     std::array<nb::object, 5> stored_fields;  // their names
     std::array<nb::object, 2> trimmed_fields;
     nb::object Namespace, default_namespace;
     nb::object array_type, deque, no_slots, zeros;
     nb::object ContentTable, count_codes, hash_space;
-    nb::object asarray, as_int, at_least, as_slots, as_token_ids, check_namespace, check_pool_shape,
-        check_range, check_whole_pages, get_policy, shares_in_pages;
+    nb::object asarray, as_int, at_least, as_slots, as_token_ids, between, check_namespace,
+        check_pool_shape, check_range, check_whole_pages, get_policy, shares_in_pages;
 };
 
 // Imports NumPy and what is listed above.

@@ -1,6 +1,7 @@
 #include "tree_binding.hpp"
 
 #include "random_seed.hpp"
+#include "slot_slices.hpp"
 #include "tree/policies/table.hpp"
 
 namespace radixkv {
@@ -124,6 +125,30 @@ std::string show_row(nb::handle row) {
     return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
 }
 
+TicketsBinding& checked_tickets(nb::handle tickets) {
+    TicketsBinding* binding = nullptr;
+    if (nb::try_cast(tickets, binding) && binding) return *binding;
+    raise(python().InvalidArgumentError,
+          "tickets must be Tickets of the tree's core; got " +
+              nb::cast<std::string>(tickets.type().attr("__name__")));
+}
+
+void check_room(const TicketRing& ring, size_t count) {
+    if (count <= ring.free_size()) return;
+    raise(python().OutOfSlotsError,
+          "tickets must have " + std::to_string(count) + " free; got " +
+              std::to_string(ring.free_size()),
+          "needed"_a = count, "free"_a = ring.free_size());
+}
+
+// `tickets` come as `TicketRing::peek` gives them: they ascend, but where it begins again at 0.
+nb::object slice_or_array(const std::vector<int32_t>& tickets) {
+    if (tickets.empty()) return new_slice(0, 0);
+    int64_t begin = tickets.front(), end = begin + static_cast<int64_t>(tickets.size());
+    if (tickets.back() == end - 1) return new_slice(begin, end);
+    return copy_wide(tickets.data(), tickets.size());
+}
+
 int32_t* checked_row(nb::handle row, size_t size) {
     int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
@@ -192,24 +217,75 @@ nb::object TreeBinding::match_result(nb::object slots, const Place& place) const
     return named_tuple(python().MatchResult, place.length, std::move(slots), new_handle(place));
 }
 
-template <class Key>
-std::optional<nb::object> TreeBinding::match_key(NodeId root, const Key& key) {
+// copy_found(Path, Descent) comes before anything changes.
+template <class Key, class CopyFound>
+std::optional<Place> TreeBinding::match_key(NodeId root, const Key& key,
+                                            const CopyFound& copy_found) {
     if (is_suspect(key, 0)) return std::nullopt;
     Descent found = tree_.descend(root, key, path_);
     if (!key.is_good(found.length)) return std::nullopt;
-    int32_t* out;
-    nb::object slots = new_array(found.length, out);
-    tree_.copy_slots(path_, found.partial, 0, found.length, out);
-    return match_result(std::move(slots), touch(found, path_));
+    copy_found(path_, found);
+    return touch(found, path_);
 }
 
-nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
-                                     bool checked) {
+template <class CopyFound>
+Place TreeBinding::match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
+                         const CopyFound& copy_found) {
     nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
         ids, codes, checked, [&] { root = settle([&] { return spaces_.find(space); }); },
-        [&](const auto& key) { return match_key(root, key); });
+        [&](const auto& key) { return match_key(root, key, copy_found); });
+}
+
+// The slots of what was found behind `from`, in an array.
+nb::object TreeBinding::found_slots(const Path& path, const Descent& found, uint32_t from) const {
+    if (found.length == from) return python().no_slots;
+    int32_t* out;
+    nb::object slots = new_array(found.length - from, out);
+    tree_.copy_slots(path, found.partial, from, found.length, out);
+    return slots;
+}
+
+nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
+                                     bool checked) {
+    nb::object slots;
+    Place place = match(ids, space, content, checked, [&](const Path& path, const Descent& found) {
+        int32_t* out;
+        slots = new_array(found.length, out);
+        tree_.copy_slots(path, found.partial, 0, found.length, out);
+    });
+    return match_result(std::move(slots), place);
+}
+
+nb::object TreeBinding::match_handle(nb::handle ids, nb::handle space, nb::handle content) {
+    return new_handle(match(ids, space, content, false, [](const Path&, const Descent&) {}));
+}
+
+nb::object TreeBinding::path_slots(nb::handle object) {
+    NodeId node;
+    uint32_t length = resolve(object, node).place.length;
+    int64_t* out;
+    nb::object slots = new_array(length, out);
+    if (!length) return slots;
+    tree_.find_path(node, path_);
+    tree_.copy_slots(path_, NONE, 0, length, out);
+    return slots;
+}
+
+nb::object TreeBinding::path_slices(nb::handle object, nb::handle most) {
+    uint64_t limit = checked_count(most, "most");
+    NodeId node;
+    uint32_t length = resolve(object, node).place.length;
+    SlotSlices slices(limit);
+    if (!length) return slices.made();
+    tree_.find_path(node, path_);
+    for (NodeId id : path_) {
+        const Node& on_path = tree_.node(id);
+        uint32_t size = std::min(on_path.end(), length) - on_path.start;
+        if (!on_path.visit_slots(size, slices)) return nb::none();
+    }
+    return slices.made();
 }
 
 // ---- locks ----
@@ -267,10 +343,12 @@ void TreeBinding::dec_lock_ref(nb::handle object) {
 
 // ---- inserting ----
 
-// What was there is copied by copy_found(Path, Descent) before anything changes.
-template <class Key, class CopyFound>
+// new_slots(begin, count) says what slots `count` tokens get from `begin` on. What was there is
+// copied by copy_found(Path, Descent). Both come before anything changes.
+template <class Key, class NewSlots, class CopyFound>
 std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key key,
                                                              const Insert& how,
+                                                             const NewSlots& new_slots,
                                                              const CopyFound& copy_found) {
     uint32_t from = how.known.length;
     if (is_suspect(key, from)) return std::nullopt;
@@ -283,7 +361,7 @@ std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key ke
     key.size = whole;
     Descent found = tree_.descend(from ? how.known.node : root, key, path_);
     uint32_t count = whole - found.length;
-    TokenRun run(how.slots + (found.length - from), count);
+    TokenRun run(new_slots(found.length, count), count);
     if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
     copy_found(path_, found);
     NodeId leaf = tree_.extend(path_, found, root, std::move(run), how.priority, how.is_hit);
@@ -350,18 +428,47 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
         check_counts(size - from, own.size());
     }
     nb::object codes = encode(ids, content, true, checked);
-    nb::object found = python().no_slots;
+    nb::object found;
     Inserted inserted = insert_codes(ids, codes, checked, space, [&](NodeId root, const auto& key) {
-        Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
-        return insert_key(root, key, how, [&](const Path& path, const Descent& descent) {
-            if (descent.length == from) return;
-            int32_t* out;
-            found = new_array(descent.length - from, out);
-            tree_.copy_slots(path, descent.partial, from, descent.length, out);
-        });
+        Insert how{own.size(), rank, !chunked, known_by(after, key.size)};
+        return insert_key(
+            root, key, how, [&](uint32_t begin, uint32_t) { return own.items() + (begin - from); },
+            [&](const Path& path, const Descent& descent) {
+                found = found_slots(path, descent, from);
+            });
     });
     return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
                        new_handle(inserted.place));
+}
+
+// Tickets are looked at first, and taken once they are in the tree.
+nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
+                                    nb::handle priority, bool chunked, nb::handle after) {
+    spaces_.check(space);
+    int64_t rank = clamp_int(priority, "priority");
+    TicketRing& ring = checked_tickets(tickets).ring();
+    uint32_t from = check_known(after, space);
+    nb::object found, taken;
+    std::vector<int32_t> own;
+    Inserted inserted = insert_codes(ids, {}, false, space, [&](NodeId root, const auto& key) {
+        Known known = known_by(after, key.size);
+        auto new_slots = [&](uint32_t, uint32_t count) {
+            own.resize(count);
+            if (count <= ring.free_size()) ring.peek(count, own.data());
+            return own.data();
+        };
+        auto copy_found = [&](const Path& path, const Descent& descent) {
+            check_room(ring, own.size());
+            taken = slice_or_array(own);
+            found = found_slots(path, descent, from);
+        };
+        Insert how{key.size - known.length, rank, !chunked, known};
+        auto inserted = insert_key(root, key, how, new_slots, copy_found);
+        if (inserted) ring.take(own.data(), static_cast<uint32_t>(own.size()));
+        return inserted;
+    });
+    return named_tuple(python().InsertFromResult, inserted.prefix, std::move(found),
+                       new_handle(inserted.place), std::move(taken));
 }
 
 void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content) {
@@ -379,13 +486,20 @@ void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content)
 
 // ---- evicting ----
 
-nb::object TreeBinding::evict(nb::handle num_tokens, nb::handle space, nb::handle wanted) {
-    auto pages = [&](uint64_t tokens) { return (tokens + page_size() - 1) / page_size(); };
-    uint64_t asked = pages(checked_count(num_tokens, "num_tokens"));
-    uint64_t coming = pages(checked_count(wanted, "wanted")) * page_size();
-    ShareId whom = spaces_.share_of(space);
+// How many tokens `num_tokens` are, in whole pages and as far as there is room for `whom`.
+uint64_t TreeBinding::count_evictable(nb::handle num_tokens, ShareId whom) {
+    uint64_t wanted = checked_count(num_tokens, "num_tokens");
     wait_for_readers();
-    uint64_t count = std::min(asked, tree_.room_for(whom) / page_size()) * page_size();
+    uint64_t page = tree_.page_size, pages = (wanted + page - 1) / page;
+    return std::min(pages, tree_.room_for(whom) / page) * page;
+}
+
+nb::object TreeBinding::evict(nb::handle num_tokens, nb::handle space, nb::handle wanted) {
+    checked_count(num_tokens, "num_tokens");
+    uint64_t page = tree_.page_size, coming = checked_count(wanted, "wanted");
+    coming = (coming + page - 1) / page * page;
+    ShareId whom = spaces_.share_of(space);
+    uint64_t count = count_evictable(num_tokens, whom);
     int32_t* out;
     nb::object slots = new_array(count, out);
     evict_slots(count, out, tree_.shares().claim(whom, coming, count));
@@ -442,6 +556,25 @@ nb::object TreeBinding::evict_beyond_caps() {
         out += own;
     }
     return slots;
+}
+
+nb::object TreeBinding::evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most) {
+    TicketsBinding& taken_from = checked_tickets(tickets);
+    uint64_t limit = checked_count(most, "most");
+    uint64_t count = count_evictable(num_tokens, NO_SHARE);
+    std::vector<int32_t> evicted(count);
+    int64_t* out;
+    nb::object array = new_array(count, out);
+    evict_slots(count, evicted.data(), Claim{});
+    taken_from.free(evicted.data(), count);
+    std::copy(evicted.begin(), evicted.end(), out);
+    try {
+        SlotSlices slices(limit);
+        bool is_few = visit_ranges(evicted.data(), count, slices);
+        return is_few ? nb::object(slices.made()) : array;
+    } catch (const std::exception&) {  // no memory, but what was evicted must not be lost
+        return array;
+    }
 }
 
 void TreeBinding::evict_slots(uint64_t count, int32_t* out, Claim claim) {
@@ -562,12 +695,14 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
         Known known = known_by(held, key.size);
         table = checked_row(row, key.size);
         int32_t* own = table + known.length;
-        Insert how{own, key.size - known.length, rank, !chunked, known};
+        Insert how{key.size - known.length, rank, !chunked, known};
         ledger.check_range(own, how.count);
-        return insert_key(root, key, how, [&](const Path& path, const Descent& found) {
-            duplicates.assign(own, table + found.length);
-            tree_.copy_slots(path, found.partial, known.length, found.length, own);
-        });
+        return insert_key(
+            root, key, how, [&](uint32_t begin, uint32_t) { return table + begin; },
+            [&](const Path& path, const Descent& found) {
+                duplicates.assign(own, table + found.length);
+                tree_.copy_slots(path, found.partial, known.length, found.length, own);
+            });
     });
     nb::object handle = new_handle(inserted.place);
     inc_lock_ref(handle);

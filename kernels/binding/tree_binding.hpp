@@ -10,6 +10,7 @@
 #include "input.hpp"
 #include "ledger_binding.hpp"
 #include "spaces.hpp"
+#include "tickets_binding.hpp"
 #include "tree/tree_check.hpp"
 
 namespace radixkv {
@@ -33,6 +34,9 @@ class TreeBinding {
     TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
 
     nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
+    nb::object match_handle(nb::handle ids, nb::handle space, nb::handle content);
+    nb::object path_slots(nb::handle handle);
+    nb::object path_slices(nb::handle handle, nb::handle most);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
     nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
     nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
@@ -41,11 +45,14 @@ class TreeBinding {
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
+    nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
+                           nb::handle priority, bool chunked, nb::handle after);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
     nb::object evict_beyond_caps();
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
+    nb::object evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most);
     nb::object reset();
 
     // ---- a request's admission and publication: see `RadixTree` ----
@@ -103,8 +110,7 @@ class TreeBinding {
     };
 
     struct Insert {
-        const int32_t* slots;  // of what is behind the known tokens
-        size_t count;
+        size_t count;  // of slots, for what is behind the known tokens
         int64_t priority;
         bool is_hit;
         Known known;
@@ -122,16 +128,21 @@ class TreeBinding {
     bool is_suspect(const Key& key, uint32_t from) const;
     template <class Key>
     std::optional<uint32_t> probe_key(NodeId root, const Key& key) const;
-    template <class Key>
-    std::optional<nb::object> match_key(NodeId root, const Key& key);
     template <class Key, class CopyFound>
+    std::optional<Place> match_key(NodeId root, const Key& key, const CopyFound& copy_found);
+    template <class CopyFound>
+    Place match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
+                const CopyFound& copy_found);
+    template <class Key, class NewSlots, class CopyFound>
     std::optional<Inserted> insert_key(NodeId root, Key key, const Insert& how,
-                                       const CopyFound& copy_found);
+                                       const NewSlots& new_slots, const CopyFound& copy_found);
+    nb::object found_slots(const Path& path, const Descent& found, uint32_t from) const;
     template <class Use>
     auto insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
                       const Use& use);
 
     void record_stored(NodeId leaf, nb::handle space, bool has_content);
+    uint64_t count_evictable(nb::handle num_tokens, ShareId whom);
     void evict_slots(uint64_t count, int32_t* out, Claim claim);
     nb::object evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep);
     void record_trimmed(const Trim& trim, std::vector<int32_t>& released);

@@ -22,6 +22,17 @@ void ask_for(const Item* items, size_t n) {
     for (auto* end = at + n * sizeof(Item); at < end; at += 64) __builtin_prefetch(at);
 }
 
+// Calls visit(first, count) for as many of the slots as follow one another, then for the next of
+// them, and so on as long as it answers true. Whether it always did.
+template <class Visit>
+bool visit_ranges(const int32_t* slots, size_t n, Visit& visit) {
+    for (size_t from = 0, to; from < n; from = to) {
+        for (to = from + 1; to < n && slots[to] == slots[to - 1] + 1;) ++to;
+        if (!visit(slots[from], to - from)) return false;
+    }
+    return true;
+}
+
 // Slots that follow one another, as an allocator mostly gives them out, cost nothing: half of what
 // a look-up would bring from memory is computed instead.
 class TokenRun {
@@ -51,13 +62,23 @@ class TokenRun {
     // Tokens there is room for: more than `length` after a trim, at most twice as many.
     uint32_t capacity() const { return capacity_; }
 
-    void copy_slots(uint32_t from, uint32_t n, int32_t* out) const {
+    // Int: int32_t or int64_t.
+    template <class Int>
+    void copy_slots(uint32_t from, uint32_t n, Int* out) const {
         assert(from <= length && n <= length - from);
         if (is_range()) {
-            std::iota(out, out + n, first_slot_ + static_cast<int32_t>(from));
+            std::iota(out, out + n, Int{first_slot_} + static_cast<Int>(from));
         } else if (n) {
-            std::memcpy(out, scattered() + from, size_t{4} * n);
+            std::copy_n(scattered() + from, n, out);
         }
+    }
+
+    // `visit_ranges` of the first `n` slots.
+    template <class Visit>
+    bool visit_slots(uint32_t n, Visit& visit) const {
+        assert(n <= length);
+        if (is_range()) return n == 0 || visit(first_slot_, size_t{n});
+        return visit_ranges(scattered(), n, visit);
     }
 
     // `n` tokens from `from` on, in memory of their own.

@@ -41,26 +41,11 @@ NodeId Tree::root_of(NodeId id) const {
     return id;
 }
 
-void Tree::start_path(NodeId id, Path& path) const {
+void Tree::find_path(NodeId id, Path& path) const {
     path.clear();
     for (; nodes_[id].parent != NONE; id = nodes_[id].parent) path.push_back(id);
     std::reverse(path.begin(), path.end());
     assert(is_path(path));
-}
-
-void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
-                      int32_t* out) const {
-    assert(from <= to);
-    auto copy = [&](const Node& node) {
-        uint32_t end = std::min(node.end(), to);
-        if (end <= from) return;
-        node.copy_slots(from - node.start, end - from, out);
-        out += end - from;
-        from = end;
-    };
-    for (NodeId id : path) copy(nodes_[id]);
-    if (partial != NONE) copy(nodes_[partial]);
-    assert(from == to);
 }
 
 void Tree::touch(NodeId id) {

@@ -105,9 +105,12 @@ class Tree {
 
     NodeId root_of(NodeId node) const;
 
+    // The nodes from below the root down to `node`.
+    void find_path(NodeId node, Path& path) const;
+
     // The slots of the tokens `from` to `to` on a path; the last of them may be in `partial`.
-    void copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
-                    int32_t* out) const;
+    template <class Int>
+    void copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to, Int* out) const;
 
     // A path becomes the newest there is.
     void touch(const Path& path);
@@ -185,7 +188,6 @@ class Tree {
     NodeId split(NodeId node, uint32_t at);
     NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority);
     void touch(NodeId node);
-    void start_path(NodeId node, Path& path) const;
     NodeId remove_leaf(NodeId leaf);
     NodeId victim(const Claim& claim, uint64_t& most);
     void note_end_of_run(const Node& leaf);
@@ -263,13 +265,29 @@ Descent Tree::descend(NodeId from, const Key& key, const Visit& visit) const {
 
 template <class Key>
 Descent Tree::descend(NodeId from, const Key& key, Path& path) const {
-    start_path(from, path);
+    find_path(from, path);
     return descend(from, key, [&](NodeId id) { path.push_back(id); });
 }
 
 // What to evict next, and how many of its tokens at most.
 inline NodeId Tree::victim(const Claim& claim, uint64_t& most) {
     return by_share_ ? by_share_->victim(claim, most) : policy_->victim();
+}
+
+template <class Int>
+void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to,
+                      Int* out) const {
+    assert(from <= to);
+    auto copy = [&](const Node& node) {
+        uint32_t end = std::min(node.end(), to);
+        if (end <= from) return;
+        node.copy_slots(from - node.start, end - from, out);
+        out += end - from;
+        from = end;
+    };
+    for (NodeId id : path) copy(nodes_[id]);
+    if (partial != NONE) copy(nodes_[partial]);
+    assert(from == to);
 }
 
 template <class OnTrim, class OnEmpty>

@@ -5,12 +5,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from radixkv.arrays import Int32Array
+from radixkv.arrays import Int32Array, Int64Array
 from radixkv.tree.content import Content
 from radixkv.tree.namespace import Namespace
 from radixkv.tree.radix_tree import (
     AdmitResult,
     Changes,
+    InsertFromResult,
     InsertResult,
     MatchResult,
     NodeFacts,
@@ -22,6 +23,7 @@ from radixkv.tree.radix_tree import Handle as ContractHandle
 from radixkv.tree.radix_tree import Ledger as LedgerProtocol
 from radixkv.tree.reader import TokenIds
 from radixkv.tree.shares import Shares, ShareSizes
+from radixkv.tree.tickets import Tickets
 
 HAS_ASSERTIONS: bool
 
@@ -55,6 +57,11 @@ class Tree:
         content: Content = (),
         checked: bool = False,
     ) -> MatchResult: ...
+    def match_handle(
+        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+    ) -> ContractHandle: ...
+    def path_slots(self, handle: ContractHandle) -> Int64Array: ...
+    def path_slices(self, handle: ContractHandle, most: int) -> list[slice] | None: ...
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
     ) -> int: ...
@@ -79,6 +86,16 @@ class Tree:
         after: ContractHandle | None = None,
         checked: bool = False,
     ) -> InsertResult: ...
+    def insert_from(
+        self,
+        token_ids: TokenIds,
+        tickets: Tickets,
+        namespace: Namespace = ...,
+        *,
+        priority: int = 0,
+        chunked: bool = False,
+        after: ContractHandle | None = None,
+    ) -> InsertFromResult: ...
     def admit(
         self,
         token_ids: TokenIds,
@@ -112,6 +129,9 @@ class Tree:
     def evict_beyond_caps(self) -> Int32Array: ...
     def room_for(self, namespace: Namespace | None = None) -> int: ...
     def share_sizes(self) -> dict[str | None, ShareSizes]: ...
+    def evict_to(
+        self, tickets: Tickets, num_tokens: int, most: int
+    ) -> list[slice] | Int64Array: ...
     def reset(self) -> Int32Array: ...
     @property
     def evictable_size(self) -> int: ...
@@ -161,6 +181,17 @@ class SlotAllocator:
     def free(self, slots: ArrayLike) -> None: ...
     def check_range(self, slots: Int32Array) -> None: ...
     def free_slots(self) -> Int32Array: ...
+
+class TicketRing:
+    """`radixkv.tree.tickets.Tickets`: the same tickets, refusals and messages."""
+
+    num_tickets: int
+
+    def __init__(self, num_tickets: int) -> None: ...
+    @property
+    def free_size(self) -> int: ...
+    def take(self, n: int) -> Int32Array | None: ...
+    def free(self, tickets: TokenIds) -> None: ...
 
 class Ledger:
     """`radixkv.cache.ledger.SlotLedger`, as far as the tree's steps need it."""

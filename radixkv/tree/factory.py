@@ -1,9 +1,10 @@
-"""Which tree and which reader run."""
+"""Which tree, which tickets and which reader run."""
 
 from radixkv.cores import load
 from radixkv.tree.radix_tree import RadixTree
 from radixkv.tree.reader import Reader
 from radixkv.tree.shares import NO_SHARES, Shares
+from radixkv.tree.tickets import Tickets
 
 
 def new_tree(
@@ -33,6 +34,23 @@ def new_tree(
         python="radixkv.tree.python_tree:PythonRadixTree",
     )
     return chosen(page_size, policy, shares)
+
+
+def new_tickets(num_tickets: int, core: str | None = None) -> Tickets:
+    """So many free tickets, for a tree of the same core; see `Tickets`.
+
+    core: as for `new_tree`. Raises InvalidArgumentError, CoreUnavailableError.
+
+    >>> tickets = new_tickets(6)
+    >>> tickets.take(3)
+    array([0, 1, 2], dtype=int32)
+    """
+    chosen: type[Tickets] = load(
+        core,
+        native="radixkv.tree.native_tickets:NativeTickets",
+        python="radixkv.tree.python_tickets:PythonTickets",
+    )
+    return chosen(num_tickets)
 
 
 def new_reader(core: str | None = None) -> Reader:

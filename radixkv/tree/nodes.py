@@ -250,6 +250,12 @@ class Nodes:
         """What an edge is found by."""
         return key[: self.page_size * 4]
 
+    def path_slots(self, handle: Handle) -> Int32Array:
+        """The slots of the handle's tokens. Raises StaleHandleError."""
+        own, node = self.resolve(handle)
+        path = _path_to(node) if node is not None else []
+        return _slots_on(path, None, own.length)[: own.length]
+
     # ---- recency and the order of eviction ----
 
     def _refresh(self, path: Sequence[Node]) -> None:

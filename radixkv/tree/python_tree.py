@@ -6,9 +6,9 @@ from typing import Any, cast
 import numpy as np
 
 from radixkv.arguments import as_int, at_least, check_page_size, check_whole_pages
-from radixkv.arrays import EMPTY, Int32Array
-from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-from radixkv.pages import round_up
+from radixkv.arrays import EMPTY, Int32Array, Int64Array
+from radixkv.errors import InvalidArgumentError, InvalidSlotsError, OutOfSlotsError
+from radixkv.pages import round_down, round_up
 from radixkv.tree.content import Content, ContentSpan, cut_content
 from radixkv.tree.integrity import check_nodes
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
@@ -20,6 +20,7 @@ from radixkv.tree.radix_tree import (
     AdmitResult,
     Changes,
     Handle,
+    InsertFromResult,
     InsertResult,
     Ledger,
     MatchResult,
@@ -31,6 +32,7 @@ from radixkv.tree.radix_tree import (
 from radixkv.tree.reader import PYTHON_READER, TokenIds
 from radixkv.tree.share_counts import ShareCounts
 from radixkv.tree.shares import NO_SHARES, Shares, ShareSizes
+from radixkv.tree.tickets import Tickets
 
 
 class PythonRadixTree(RadixTree):
@@ -62,6 +64,19 @@ class PythonRadixTree(RadixTree):
         codes = self._encode(token_ids, content, checked)
         check_namespace(namespace)
         return self.nodes.match(codes, namespace)
+
+    def match_handle(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> Handle:
+        return self.match_prefix(token_ids, namespace, content=content).handle
+
+    def path_slots(self, handle: Handle) -> Int64Array:
+        return self.nodes.path_slots(handle).astype(np.int64)
+
+    def path_slices(self, handle: Handle, most: int) -> list[slice] | None:
+        most = _count(most, "most")
+        slices = _slices(self.nodes.path_slots(handle))
+        return slices if len(slices) <= most else None
 
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
@@ -125,6 +140,31 @@ class PythonRadixTree(RadixTree):
             priority=priority, chunked=chunked, known=known,
         )  # fmt: skip
 
+    def insert_from(
+        self,
+        token_ids: TokenIds,
+        tickets: Tickets,
+        namespace: Namespace = DEFAULT,
+        *,
+        priority: int = 0,
+        chunked: bool = False,
+        after: Handle | None = None,
+    ) -> InsertFromResult:
+        check_namespace(namespace)
+        priority = as_int(priority, "priority")
+        _check_tickets(tickets)
+        known = self.nodes.known(after, namespace)
+        tokens = PYTHON_READER.token_ids(token_ids)
+        _check_known(known.length, len(tokens))
+        there = self.nodes.find(tokens, namespace, known.node).length
+        taken = _take(tickets, round_down(len(tokens), self.page_size) - there)
+        slots = np.empty(len(tokens) - known.length, np.int32)
+        slots[there - known.length :][: len(taken)] = taken
+        stored = self.nodes.insert(
+            tokens, slots, namespace, priority=priority, chunked=chunked, known=known
+        )
+        return InsertFromResult(*stored, _slice_or_array(taken))
+
     def evict(
         self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0
     ) -> Int32Array:
@@ -162,6 +202,14 @@ class PythonRadixTree(RadixTree):
         check_namespace(namespace)
         check_whole_pages(len(codes), self.page_size)
         return self.nodes.evict_below(codes, namespace)
+
+    def evict_to(self, tickets: Tickets, num_tokens: int, most: int) -> list[slice] | Int64Array:
+        _check_tickets(tickets)
+        most = _count(most, "most")
+        evicted = self.evict(num_tokens)
+        tickets.free(evicted)
+        slices = _slices(evicted)
+        return slices if len(slices) <= most else evicted.astype(np.int64)
 
     def reset(self) -> Int32Array:
         slots = self.all_slots()
@@ -296,6 +344,36 @@ def _check_lengths(known: int, tokens: int, slots: int) -> None:
             token_ids=tokens - known,
             slots=slots,
         )
+
+
+def _check_tickets(tickets: Tickets) -> None:
+    if not isinstance(tickets, Tickets):
+        raise InvalidArgumentError(
+            f"tickets must be Tickets of the tree's core; got {type(tickets).__name__}"
+        )
+
+
+def _take(tickets: Tickets, count: int) -> Int32Array:
+    taken, free = tickets.take(count), tickets.free_size
+    if taken is None:
+        raise OutOfSlotsError(
+            f"tickets must have {count} free; got {free}", needed=count, free=free
+        )
+    return taken
+
+
+def _slice_or_array(tickets: Int32Array) -> slice | Int64Array:
+    slices = _slices(tickets) or [slice(0, 0)]
+    return slices[0] if len(slices) == 1 else tickets.astype(np.int64)
+
+
+def _slices(slots: Int32Array) -> list[slice]:
+    """Slots as slices of those that follow one another."""
+    if not len(slots):
+        return []
+    ends = np.flatnonzero(np.diff(slots) != 1) + 1
+    begins, lasts = slots[np.r_[0, ends]], slots[np.r_[ends - 1, len(slots) - 1]]
+    return [slice(one, last + 1) for one, last in zip(begins.tolist(), lasts.tolist(), strict=True)]
 
 
 def _check_known(known: int, tokens: int) -> None:

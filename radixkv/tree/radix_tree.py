@@ -8,11 +8,12 @@ from typing import Any, NamedTuple, Protocol, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from radixkv.arrays import EMPTY, Int32Array
+from radixkv.arrays import EMPTY, Int32Array, Int64Array
 from radixkv.tree.content import Content, ContentSpan
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.reader import TokenIds
 from radixkv.tree.shares import NO_SHARES, Shares, ShareSizes
+from radixkv.tree.tickets import Tickets
 
 
 class Handle:
@@ -43,6 +44,17 @@ class InsertResult(NamedTuple):
     prefix_length: int
     slots: Int32Array
     handle: Handle
+
+
+class InsertFromResult(NamedTuple):
+    """As `InsertResult`. taken: the tickets of the tokens that are new, a slice where they follow
+    one another, else (n,) int64.
+    """
+
+    prefix_length: int
+    slots: Int32Array
+    handle: Handle
+    taken: slice | Int64Array
 
 
 class AdmitResult(NamedTuple):
@@ -242,6 +254,27 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def match_handle(
+        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+    ) -> Handle:
+        """The handle of `match_prefix`, without the slots: `path_slots` gives them."""
+        raise NotImplementedError
+
+    def path_slots(self, handle: Handle) -> Int64Array:
+        """(handle.length,) int64, new: the slots of a handle's tokens.
+
+        They stay valid only while the handle is locked. Cost: O(length). Raises StaleHandleError.
+        """
+        raise NotImplementedError
+
+    def path_slices(self, handle: Handle, most: int) -> list[slice] | None:
+        """`path_slots` as slices of slots that follow one another; None: they are more than `most`.
+
+        Cost: O(nodes on the path) where each node's slots follow one another, else O(length).
+        Raises StaleHandleError, InvalidArgumentError.
+        """
+        raise NotImplementedError
+
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
@@ -308,6 +341,23 @@ class RadixTree:
         slots are what a `Reader` gave, and are not read again.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
         NotLockedError, StaleHandleError, and then nothing changed.
+        """
+        raise NotImplementedError
+
+    def insert_from(
+        self,
+        token_ids: TokenIds,
+        tickets: Tickets,
+        namespace: Namespace = DEFAULT,
+        *,
+        priority: int = 0,
+        chunked: bool = False,
+        after: Handle | None = None,
+    ) -> InsertFromResult:
+        """`insert` with tickets for slots, taken for just those tokens that are not there yet.
+
+        tickets: of this tree's core. What the tree evicts the caller gives back to them.
+        Cost and errors as `insert`; also raises OutOfSlotsError where fewer are free.
         """
         raise NotImplementedError
 
@@ -424,6 +474,14 @@ class RadixTree:
 
     def share_sizes(self) -> dict[str | None, ShareSizes]:
         """What is cached now of each share, by salt. Cost: O(shares)."""
+
+    def evict_to(self, tickets: Tickets, num_tokens: int, most: int) -> list[slice] | Int64Array:
+        """`evict`, with what it returns given back to `tickets`: slices of tickets that follow one
+        another if those are at most `most`, else (m,) int64.
+
+        tickets: what all slots in the tree were taken from; for any other the tokens are evicted
+        and SlotNotAllocatedError is raised. Cost and errors as `evict`.
+        """
         raise NotImplementedError
 
     def reset(self) -> Int32Array:

@@ -8,15 +8,23 @@ import numpy as np
 
 from radixkv import RadixTree, new_tree
 from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored, format_tree
+from radixkv.tree.radix_tree import InsertFromResult
 from radixkv.tree.shares import NO_SHARES, Shares
 
 
-class Handles:
+class Both:
+    """One object of each core, as an argument: each core gets its own."""
+
+    def __init__(self, python: Any, native: Any) -> None:
+        self.both = (python, native)
+
+
+class Handles(Both):
     """One handle of each core."""
 
     def __init__(self, python: Handle, native: Handle) -> None:
         assert python.length == native.length
-        self.both = (python, native)
+        super().__init__(python, native)
 
 
 class Pair:
@@ -57,7 +65,7 @@ class Pair:
 
 
 def _own(value: Any, at: int) -> Any:
-    return value.both[at] if isinstance(value, Handles) else value
+    return value.both[at] if isinstance(value, Both) else value
 
 
 def outcome(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -68,7 +76,9 @@ def outcome(call: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
 
 
 def _paired(python: Any, native: Any) -> Any:
-    if isinstance(python, MatchResult | InsertResult):
+    if isinstance(python, Handle):
+        return Handles(python, native)
+    if isinstance(python, MatchResult | InsertResult | InsertFromResult):
         return python._replace(handle=Handles(python.handle, native.handle))  # type: ignore[arg-type]
     return python
 
@@ -81,6 +91,11 @@ def plain(answer: Any) -> Any:
         return answer.dtype.str, answer.shape, answer.tolist()
     if isinstance(answer, MatchResult | InsertResult):
         return type(answer), answer[0], plain(answer.slots), answer.handle.length
+    if isinstance(answer, InsertFromResult):
+        own = InsertResult(*answer[:3])
+        return type(answer), plain(own), plain(answer.taken)
+    if type(answer).__name__.endswith("Handle"):  # of either core
+        return answer.length
     if isinstance(answer, Stored):
         fields = ("run", "parent_run", "parent_offset", "namespace")
         return [getattr(answer, field) for field in fields], plain(answer.codes)

@@ -63,6 +63,9 @@ class Cores(RuleBasedStateMachine):
     def match(self, ids, form, space, content):
         result = self.pair.call("match_prefix", TOKEN_FORMS[form](ids), space, content=content)
         self.keep(result)
+        handle = self.pair.call("match_handle", TOKEN_FORMS[form](ids), space, content=content)
+        if isinstance(handle, Handles):
+            self.handles.append(handle)
         length = self.pair.call("probe", TOKEN_FORMS[form](ids), space, content=content)
         assert not isinstance(result, MatchResult) or length == result.length
 
@@ -95,7 +98,7 @@ class Cores(RuleBasedStateMachine):
     @rule(ids=IDS, bad=st.sampled_from(BAD_ITEMS), at=st.integers(0, 14), space=SPACE)
     def pass_a_bad_item(self, ids, bad, at, space):
         ids = [*ids[:at], bad, *ids[at:]]
-        for name in ("match_prefix", "probe"):
+        for name in ("match_prefix", "match_handle", "probe"):
             self.pair.call(name, ids, space)
         for name in ("match_batch", "match_lengths", "probe_batch"):
             self.pair.call(name, [[1], tuple(ids)], space)
@@ -126,6 +129,14 @@ class Cores(RuleBasedStateMachine):
             handle = data.draw(st.sampled_from(self.handles))
             if not isinstance(self.pair.call("inc_lock_ref", handle), Exception):
                 self.locked.append(handle)
+
+    @rule(data=st.data(), most=st.integers(-1, 3))
+    def read_the_path(self, data, most):
+        """Of any handle there was: its tokens may be gone."""
+        if self.handles:
+            handle = data.draw(st.sampled_from(self.handles))
+            self.pair.call("path_slots", handle)
+            self.pair.call("path_slices", handle, most)
 
     @rule(data=st.data())
     def unlock(self, data):

@@ -69,6 +69,8 @@ class Keys:
 
     def of_key(self, key: Any, req: Any = None) -> Namespace:
         """The namespace of a `RadixKey`; without its request, as far as the adapter is known."""
+        if key.extra_key is None:  # where an adapter's id would be, too
+            return self._namespace(key.cache_salt, None, None, key.token_ids)
         adapter = req.lora_id if req is not None else self._adapter_in(key.extra_key)
         extra_key = key.extra_key
         if adapter is not None:

@@ -5,107 +5,176 @@ all that the stream still has to do. So the tree gets tickets, numbers that are 
 a table on the device says which slot each stands for. Both ways are enqueued:
 
     checkpoint      table[tickets] = row[known:n]
-    match, evict    slots = table[tickets]
+    path, evict     slots = table[tickets]
 
-A ticket stands for one cached slot, so there are as many as slots. On a CPU slots are read where
-they are, and stand in the tree themselves.
+A ticket stands for one cached slot. There are twice as many as slots, so that most tokens that are
+stored together get tickets that follow one another: these are slices of the table, and no list of
+tickets goes to the device. That is 16 bytes a slot. On a CPU slots are read where they are, and
+stand in the tree themselves.
 """
 
-from typing import Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import torch
 
-from radixkv.arrays import Int32Array
+from radixkv.arrays import Int32Array, Int64Array
+from radixkv.tree import Handle, InsertResult, Namespace, RadixTree
+from radixkv.tree.factory import new_tickets
+from radixkv.tree.radix_tree import InsertFromResult
+
+Inserted: TypeAlias = InsertResult | InsertFromResult
+
+# A path of so many rows takes the host as long as one list of tickets: on an H200 a list takes
+# 25 us to send, each slice 1.6.
+MOST_ROWS = 10
 
 
 class SlotNumbers(Protocol):
-    """Not thread-safe. Slots are tensors on SGLang's device, numbers int32 arrays on the host."""
+    """What stands for slots in one tree. Not thread-safe. Slots are tensors on SGLang's device,
+    numbers arrays on the host."""
 
-    def issue(self, slots: torch.Tensor) -> Int32Array:
-        """A number for each of (n,) int32 slots; stands for nothing before `bind`. Copy it, for it
-        may be a view."""
+    def insert(
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
+    ) -> Inserted:
+        """`RadixTree.insert` with numbers that stand for the slots of `row`.
 
-    def bind(self, numbers: Int32Array, slots: torch.Tensor, begin: int = 0) -> None:
-        """From `begin` on `numbers`, which were issued for `slots`, stand for them from now on."""
+        row: (n,) int32, those of the tokens behind `after`.
+        """
 
-    def slots(self, numbers: Int32Array) -> torch.Tensor:
-        """(n,) int64, new: the slots that they stand for."""
+    def path_slots(self, handle: Handle) -> torch.Tensor:
+        """(handle.length,) int64, new: the slots of a handle's tokens."""
 
-    def give_back(self, numbers: Int32Array) -> None:
-        """They stand for nothing any more."""
+    def slots(self, numbers: Int32Array | Int64Array) -> torch.Tensor:
+        """(n,) int64: the slots that they stand for. May share memory with `numbers`."""
+
+    def evict(self, num_tokens: int) -> torch.Tensor:
+        """`RadixTree.evict`: (n,) int64, the slots that became free."""
+
+    def evict_beyond_caps(self) -> torch.Tensor:
+        """`RadixTree.evict_beyond_caps`: (n,) int64, the slots that became free."""
 
     def clear(self) -> None:
-        """None stands for anything."""
+        """The tree was reset: no number stands for anything."""
 
 
-def slot_numbers(num_slots: int, device: str | torch.device) -> SlotNumbers:
-    """For slots that lie on `device`."""
+def slot_numbers(tree: RadixTree, num_slots: int, device: str | torch.device) -> SlotNumbers:
+    """For a tree of slots that lie on `device`."""
     is_on_host = torch.device(device).type == "cpu"
-    return (HostSlots if is_on_host else TicketTable)(num_slots, device)
+    return (HostSlots if is_on_host else TicketTable)(tree, num_slots, device)
 
 
 class HostSlots:
     """Each slot is its own number."""
 
-    def __init__(self, num_slots: int, device: str | torch.device) -> None:
+    def __init__(self, tree: RadixTree, num_slots: int, device: str | torch.device) -> None:
         assert torch.device(device).type == "cpu", device
+        self._tree = tree
 
-    def issue(self, slots: torch.Tensor) -> Int32Array:
+    def insert(
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
+    ) -> InsertResult:
         """See `SlotNumbers`."""
-        numbers: Int32Array = slots.numpy()
-        return numbers
+        return self._tree.insert(
+            path, row.numpy(), namespace, priority=priority, chunked=chunked, after=after
+        )
 
-    def bind(self, numbers: Int32Array, slots: torch.Tensor, begin: int = 0) -> None:
-        """They stand for them already."""
-
-    def slots(self, numbers: Int32Array) -> torch.Tensor:
+    def path_slots(self, handle: Handle) -> torch.Tensor:
         """See `SlotNumbers`."""
-        return torch.from_numpy(numbers.astype(np.int64))
+        return torch.from_numpy(self._tree.path_slots(handle))
 
-    def give_back(self, numbers: Int32Array) -> None:
-        """Nothing is kept of them."""
+    def slots(self, numbers: Int32Array | Int64Array) -> torch.Tensor:
+        """See `SlotNumbers`."""
+        return torch.from_numpy(numbers.astype(np.int64, copy=False))
+
+    def evict(self, num_tokens: int) -> torch.Tensor:
+        """See `SlotNumbers`."""
+        return self.slots(self._tree.evict(num_tokens))
+
+    def evict_beyond_caps(self) -> torch.Tensor:
+        """See `SlotNumbers`."""
+        return self.slots(self._tree.evict_beyond_caps())
 
     def clear(self) -> None:
         """Nothing is kept."""
 
 
 class TicketTable:
-    """`num_slots` tickets. Its calls are enqueued on the current stream, as SGLang's own cache does
-    it; none waits."""
+    """Tickets, and a table of the slots that they stand for. Its calls are enqueued on the current
+    stream, as SGLang's own cache does it; none waits.
 
-    def __init__(self, num_slots: int, device: str | torch.device) -> None:
-        self._table = torch.zeros(num_slots, dtype=torch.int32, device=device)
+    What becomes cached stands for slots that are allocated and were not cached, so there is always
+    a ticket for each.
+    """
+
+    def __init__(self, tree: RadixTree, num_slots: int, device: str | torch.device) -> None:
+        self._tree = tree
+        self._table = torch.zeros(2 * num_slots, dtype=torch.int64, device=device)
         self.clear()
 
     def clear(self) -> None:
         """All tickets are free again."""
-        self._free = np.arange(len(self._table), dtype=np.int32)
-        self.free_size = len(self._free)
+        self._tickets = new_tickets(len(self._table), self._tree.core)
 
-    def issue(self, slots: torch.Tensor) -> Int32Array:
-        """See `SlotNumbers`. What is issued stands for slots that are allocated and not cached, so
-        there is a ticket for each."""
-        assert len(slots) <= self.free_size, (len(slots), self.free_size)
-        self.free_size -= len(slots)
-        return self._free[self.free_size : self.free_size + len(slots)].copy()
-
-    def bind(self, numbers: Int32Array, slots: torch.Tensor, begin: int = 0) -> None:
+    def insert(
+        self,
+        path: Any,
+        row: torch.Tensor,
+        namespace: Namespace,
+        after: Handle | None,
+        priority: int,
+        chunked: bool,
+    ) -> InsertFromResult:
         """See `SlotNumbers`."""
-        if begin < len(numbers):
-            places = self._upload(numbers[begin:].astype(np.int64))
-            self._table.index_copy_(0, places, slots[begin:])
+        stored = self._tree.insert_from(
+            path, self._tickets, namespace, priority=priority, chunked=chunked, after=after
+        )
+        taken, known = stored.taken, 0 if after is None else after.length
+        new = row[stored.prefix_length - known :] if stored.prefix_length > known else row
+        if not isinstance(taken, slice):
+            self._table.index_copy_(0, self._upload(taken), new.to(torch.int64))
+        elif len(new):
+            self._table[taken] = new
+        return stored
 
-    def slots(self, numbers: Int32Array) -> torch.Tensor:
+    def path_slots(self, handle: Handle) -> torch.Tensor:
         """See `SlotNumbers`."""
-        return self._table.index_select(0, self._upload(numbers)).to(torch.int64)
+        rows = self._tree.path_slices(handle, MOST_ROWS)
+        return self._read(self._tree.path_slots(handle) if rows is None else rows)
 
-    def give_back(self, numbers: Int32Array) -> None:
+    def slots(self, numbers: Int32Array | Int64Array) -> torch.Tensor:
         """See `SlotNumbers`."""
-        self._free[self.free_size : self.free_size + len(numbers)] = numbers
-        self.free_size += len(numbers)
+        return self._table.index_select(0, self._upload(numbers))
 
-    def _upload(self, numbers: np.ndarray) -> torch.Tensor:
+    def evict(self, num_tokens: int) -> torch.Tensor:
+        """See `SlotNumbers`."""
+        return self._read(self._tree.evict_to(self._tickets, num_tokens, MOST_ROWS))
+
+    def evict_beyond_caps(self) -> torch.Tensor:
+        """See `SlotNumbers`."""
+        evicted = self._tree.evict_beyond_caps()
+        slots = self.slots(evicted)
+        self._tickets.free(evicted)
+        return slots
+
+    def _read(self, tickets: list[slice] | Int64Array) -> torch.Tensor:
+        if isinstance(tickets, list):
+            return torch.cat([self._table[row] for row in tickets or [slice(0)]])
+        return self.slots(tickets)
+
+    def _upload(self, numbers: Int32Array | Int64Array) -> torch.Tensor:
         pageable = torch.from_numpy(numbers)
         if self._table.device.type == "cpu":  # to test and measure it without a device
             return pageable

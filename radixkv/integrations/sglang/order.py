@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 
-from radixkv.arrays import Int32Array, common_length
+from radixkv.arrays import Int64Array, common_length
 
 
-def depth_first(paths: Sequence[Int32Array]) -> list[int]:
+def depth_first(paths: Sequence[Int64Array]) -> list[int]:
     """The places of `paths`, depth first: the subtree that most of them go through comes first, and
     a path after those that go on from it.
 
@@ -36,7 +36,7 @@ def depth_first(paths: Sequence[Int32Array]) -> list[int]:
     return order
 
 
-def _shared(paths: Sequence[Int32Array]) -> int:
+def _shared(paths: Sequence[Int64Array]) -> int:
     """How many numbers all of them begin with."""
     first, *others = paths
     return min((common_length(first, other) for other in others), default=len(first))

@@ -54,9 +54,7 @@ def scheduler(monkeypatch):
         if numbers is not None:
             cache, found = (import_module(f"{PLUGIN}.{room}") for room in ("cache", "numbers"))
             kind = getattr(found, numbers)
-            how["make"] = lambda params: cache.RadixKVCache(
-                params, kind(params.token_to_kv_pool_allocator.size, "cpu")
-            )
+            how["make"] = lambda params: cache.RadixKVCache(params, kind)
         return Scheduler(**how)
 
     return make

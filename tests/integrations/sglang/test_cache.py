@@ -19,15 +19,35 @@ def prompt(rng, roots):
     return ids or [1]
 
 
+@pytest.fixture
+def scatter(monkeypatch):
+    """Makes tickets come in no row, so that lists of them go to the device."""
+
+    def scatter():
+        from radixkv.integrations.sglang import numbers
+
+        half = numbers.new_tickets
+        monkeypatch.setattr(numbers, "MOST_ROWS", 1)
+        monkeypatch.setattr(numbers, "new_tickets", lambda n, core: half(n // 2, core))
+
+    return scatter
+
+
 @pytest.mark.parametrize("core", CORES)
+@pytest.mark.parametrize("numbers", ["HostSlots", "TicketTable", "TicketTable, scattered"])
 @pytest.mark.parametrize("is_eagle", [False, True])
 @pytest.mark.parametrize("page_size", [1, 4, 16])
-def test_every_slot_is_the_one_that_was_computed(scheduler, core, page_size, is_eagle):
+def test_every_slot_is_the_one_that_was_computed(
+    scheduler, scatter, core, numbers, page_size, is_eagle
+):
     """Requests come and go in any order, in chunks, retracted and aborted, under eviction."""
     from tests.integrations.sglang.scheduler import Req
 
+    kind, _, is_scattered = numbers.partition(", ")
+    if is_scattered:
+        scatter()
     rng = random.Random(page_size)
-    host = scheduler(core, num_slots=480, page_size=page_size, is_eagle=is_eagle)
+    host = scheduler(core, kind, num_slots=480, page_size=page_size, is_eagle=is_eagle)
     roots = [[rng.randrange(3) for _ in range(80)] for _ in range(2)]
     hits = 0
     for _ in range(900):
@@ -49,6 +69,18 @@ def test_every_slot_is_the_one_that_was_computed(scheduler, core, page_size, is_
     assert host.evicted > 1000
     assert host.cache.protected_size() == 0
     host.cache.sanity_check()
+
+
+@pytest.mark.parametrize("is_scattered", [False, True])
+def test_tickets_come_in_rows_unless_they_are_scattered(scheduler, scatter, is_scattered):
+    """So the test above goes both ways of each call."""
+    if is_scattered:
+        scatter()
+    host = scheduler(numbers="TicketTable", num_slots=160)
+    live(host)
+    nodes = [node.slots.tolist() for node in host.cache.tree.walk()]
+    in_rows = sum(slots[-1] - slots[0] == len(slots) - 1 for slots in nodes)
+    assert (in_rows < len(nodes)) == is_scattered
 
 
 @pytest.mark.parametrize("policy", POLICIES)
