@@ -13,7 +13,7 @@ from radixkv import Namespace, PrefixCache
 from radixkv.integrations.events import BlockTranslator, EngineEvents
 from radixkv.router import Router
 from tests.hosts.models import VOCABULARY
-from tests.integrations.events.subscriber import Subscriber
+from tests.support.event_subscriber import Subscriber
 from tests.support.waiting import nudge_until
 
 ADAPTER, SALT = "adapter", "tenant"

@@ -1,9 +1,7 @@
 """The gateway: a request goes where its prompt is cached, and its answer streams back."""
 
 import asyncio
-import importlib.util
 import json
-from pathlib import Path
 
 import httpx
 import pytest
@@ -13,9 +11,8 @@ from starlette.routing import Route
 
 from radixkv import PrefixCache
 from radixkv.router import Router
+from tests.hosts.gateway_example import GATEWAY, load_gateway
 from tests.support import tiny_model
-
-EXAMPLE = Path(__file__).resolve().parents[3] / "examples" / "gateway.py"
 
 
 class Worker:
@@ -34,14 +31,6 @@ class Worker:
                 await asyncio.sleep(0)
 
         return StreamingResponse(chunks(), media_type="text/event-stream")
-
-
-def load_gateway():
-    """The example as a module."""
-    spec = importlib.util.spec_from_file_location("gateway", EXAMPLE)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 @pytest.fixture
@@ -101,4 +90,4 @@ def test_a_worker_that_cannot_be_reached_is_an_error_and_no_load(gateway):
 
 
 def test_it_is_an_example_that_can_be_read_at_once():
-    assert len(EXAMPLE.read_text().splitlines()) <= 80
+    assert len(GATEWAY.read_text().splitlines()) <= 80

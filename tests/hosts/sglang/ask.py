@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.hosts.models import VOCABULARY
 from tests.hosts.sglang.engines import arguments
+from tests.support.waiting import wait_until
 
 
 class Asker:
@@ -21,7 +22,8 @@ class Asker:
 
     def flush(self):
         """Forget everything; the rows until now."""
-        assert self.engine.flush_cache().success
+        # Refused until the last request has ended, which is after its answer has come.
+        wait_until(lambda: self.engine.flush_cache().success)
         rows, self.rows = self.rows, []
         return rows
 

@@ -10,7 +10,6 @@ import sys
 import time
 from collections import namedtuple
 from contextlib import ExitStack
-from pathlib import Path
 
 import grpc
 import numpy as np
@@ -22,14 +21,13 @@ from radixkv.integrations.transformers.tokenizer import tokenizer_from_gguf
 from radixkv.service import Client
 from radixkv.v1 import router_pb2, router_pb2_grpc
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.hosts.gateway.test_gateway import load_gateway
+from tests.hosts.gateway_example import GATEWAY, load_gateway
 from tests.hosts.models import tiny_model
 from tests.hosts.ports import free_port
 from tests.hosts.sglang.engines import Server
 from tests.support.chats import WORDS, conversation
 from tests.support.waiting import wait_until
 
-GATEWAY = Path(__file__).resolve().parents[3] / "examples" / "gateway.py"
 CHATS, NUM_SLOTS, LEFT_WITHIN_S = 500, 1200, 30
 TEMPLATE = """\
 {% if tools %}<|im_start|>system

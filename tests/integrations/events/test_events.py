@@ -21,8 +21,8 @@ from radixkv.integrations.events import (
 from radixkv.integrations.events.messages import EventBatch
 from radixkv.tree import ContentSpan, Namespace, Stored
 from radixkv.tree.radix_tree import Changes
-from tests.integrations.events.subscriber import Held, Subscriber
 from tests.integrations.events.work import ADAPTER, SPACES, compute, work
+from tests.support.event_subscriber import Held, Subscriber
 from tests.support.waiting import wait_until
 
 
