@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <tuple>
 
 namespace radixkv {
@@ -17,13 +16,14 @@ template <class Length>
 struct Workers {
     const Length* lengths;
     const double* loads;
+    const double* pending;
     const double* recent_loads;
     const int64_t* last_picked;
     size_t count;
 };
 
 struct Weights {
-    double prompt_length, weight, slack, balance;
+    double prompt_length, waiting, share, balance;
 };
 
 // All items joined, in four lanes: one after the other each would wait for the one before.
@@ -42,13 +42,13 @@ Item joined(const Item* items, size_t count, Item start, const Join& join) {
 template <class Length>
 size_t cheapest(const Workers<Length>& of, const Weights& by) {
     assert(of.count > 0);
-    double mean = joined(of.loads, of.count, 0.0, std::plus<>()) / of.count;
-    double a_load = by.weight * by.prompt_length / (mean + by.slack);
+    double a_load = by.share * by.prompt_length;
     auto smaller = [](double one, double other) { return std::min(one, other); };
     double least = joined(of.recent_loads, of.count, of.recent_loads[0], smaller);
     auto score = [&](size_t at) {
         double ahead = std::min(by.balance * (of.recent_loads[at] - least), by.prompt_length);
-        return of.lengths[at] - of.loads[at] * a_load - ahead;
+        double queue = by.waiting * of.pending[at] + of.loads[at] * a_load;
+        return of.lengths[at] - queue - ahead;
     };
     auto comes_first = [&](size_t at, size_t other) {
         return std::tie(of.loads[at], of.last_picked[at]) <
