@@ -13,14 +13,14 @@ from radixkv.prompts import content, fields
 from radixkv.prompts.fields import FieldError
 from radixkv.prompts.openai import chat_of
 from radixkv.prompts.template_files import CHATML, find_template
-from radixkv.tree.content import Content
+from radixkv.tree import ContentSpan
 
 
 class TokenizedPrompt(NamedTuple):
     """token_ids: (n,) int32. content: spans of what is not text (images, sounds)."""
 
     token_ids: Int32Array
-    content: Content = ()
+    content: tuple[ContentSpan, ...] = ()
 
 
 class ModelPrompts:
@@ -62,15 +62,15 @@ class ModelPrompts:
     def _tokenized(self, rendered: str) -> TokenizedPrompt:
         pieces = content.split_at_marks(rendered)
         parts: list[Int32Array] = []
-        spans: list[tuple[int, int, bytes]] = []
+        spans: list[ContentSpan] = []
         for at, piece in enumerate(pieces):
             if at % 2:
-                spans.append((sum(map(len, parts)), 1, bytes.fromhex(piece)))
+                spans.append(ContentSpan(sum(map(len, parts)), 1, bytes.fromhex(piece)))
                 parts.append(np.zeros(1, np.int32))
             else:
                 # The template writes the start token where there is one.
                 parts.append(self._encode(piece, starts=False))
-        return TokenizedPrompt(np.concatenate(parts), spans)
+        return TokenizedPrompt(np.concatenate(parts), tuple(spans))
 
     def _encode(self, text: str, *, starts: bool) -> Int32Array:
         return np.array(self._encoder.encode(text, add_special_tokens=starts).ids, np.int32)

@@ -1,8 +1,13 @@
 """The RPCs of RouterService, from one `Router`; knows messages, nothing of connections."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
-from radixkv.errors import BatchTooLargeError, InvalidArgumentError, UnsupportedError
+from radixkv.errors import (
+    BatchTooLargeError,
+    InvalidArgumentError,
+    MessageTooLargeError,
+    UnsupportedError,
+)
 from radixkv.prompts import ModelPrompts
 from radixkv.router.loads import LARGEST_LOAD
 from radixkv.router.membership import Membership
@@ -10,7 +15,7 @@ from radixkv.router.router import Pick, Router, WorkerStatus
 from radixkv.rpc import codec
 from radixkv.rpc.call import Call
 from radixkv.rpc.codec import Key
-from radixkv.rpc.limits import MAX_PICKS_A_FINISH
+from radixkv.rpc.limits import MAX_PICKS_A_FINISH, MOST_TEXT_BYTES
 from radixkv.v1 import router_pb2
 from radixkv.v1.types_pb2 import ResponseHeader
 
@@ -67,6 +72,7 @@ class RouterHandlers:
         return router_pb2.PickResponse(picks=picks)
 
     def _read_prompts(self, request: router_pb2.PickRequest, call: Call) -> list[Key]:
+        _check_text(request.prompts)
         read = codec.read_sequences(request, call.data) if request.sequences else []
         named = enumerate(request.prompts)
         return [*read, *(self._made_of(each, f"prompts[{at}]") for at, each in named)]
@@ -94,6 +100,7 @@ class RouterHandlers:
         namespace = codec.read_namespace(request.namespace)
         call.caller.check_namespace(namespace)
         if request.HasField("prompt"):
+            _check_text([request.prompt])
             token_ids, content = self._made_of(request.prompt, "prompt")
         else:
             token_ids, content = codec.read_sequence(request.sequence, "sequence")
@@ -137,6 +144,16 @@ class RouterHandlers:
         if self._members is None:
             raise UnsupportedError("the program of this router adds and removes its workers")
         return self._members
+
+
+def _check_text(prompts: Iterable[router_pb2.ModelPrompt]) -> None:
+    size = sum(each.ByteSize() for each in prompts)
+    if size > MOST_TEXT_BYTES:
+        raise MessageTooLargeError(
+            f"text and chats of a call must be at most {MOST_TEXT_BYTES} bytes; got {size}",
+            field="prompts",
+            size=size,
+        )
 
 
 def _check_finished(number: int) -> None:

@@ -39,6 +39,8 @@ MAX_LEASES, MAX_PINS = 16_384, 65_536
 LONGEST_STREAMED_REQUEST = 4096
 MAX_PINS_A_RELEASE = MAX_PICKS_A_FINISH = 4096
 LONGEST_HOLDER_BYTES = 128
+# Text and chats of one call, which take a second to tokenize.
+MOST_TEXT_BYTES = 4 << 20
 # A holder stops using a lease this long before its end by its own clock, and its slots stay unused
 # for the grace after its end. What begins before the margin is done before the grace is over.
 LEASE_MARGIN_S, LEASE_GRACE_S = 0.25, 5.0

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from transformers import AutoTokenizer
 
-from radixkv.errors import InvalidArgumentError, UnsupportedError
+from radixkv.errors import InvalidArgumentError, MessageTooLargeError, UnsupportedError
 from radixkv.prompts import ModelPrompts
 from radixkv.router import Router
 from radixkv.router.server import RouterServer
@@ -133,6 +133,12 @@ def test_what_is_no_prompt_is_refused_and_places_nothing(router, client, prompt,
         client.pick(prompt)
     assert caught.value.details["field"] == "prompts[0]"
     assert all(status.load == 0 for status in router.workers())
+
+
+def test_text_that_would_keep_others_waiting_is_refused(client):
+    for ask in (client.pick, client.lookup):
+        with pytest.raises(MessageTooLargeError, match="at most 4194304 bytes; got 52"):
+            ask(Text("a" * 5_200_000))
 
 
 @pytest.mark.parametrize("prompt", [Text("hi"), Chat({"messages": QUESTION})])

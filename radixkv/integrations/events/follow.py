@@ -75,7 +75,7 @@ class EventStream:
             poller = zmq.Poller()
             for socket in (live, link):
                 poller.register(socket, zmq.POLLIN)
-            shown_at = time.monotonic()
+            seen_at = time.monotonic()
             while not self._is_closed.is_set():
                 came = dict(poller.poll(_LOOK_EVERY_MS))
                 if link in came:
@@ -84,11 +84,11 @@ class EventStream:
                 if live in came:
                     _, number, batch = live.recv_multipart()
                     yield from self._received(context, int.from_bytes(number, "big"), batch)
-                elif time.monotonic() < shown_at + _PROGRESS_S:
+                elif time.monotonic() < seen_at + _PROGRESS_S:
                     continue
                 else:
                     yield Update(self._epoch, self._revision)
-                shown_at = time.monotonic()
+                seen_at = time.monotonic()
 
     def _connected(self, link: zmq.Socket[bytes]) -> bool:
         """Wait for the connection; False if closed first. Raises ServiceUnavailableError."""

@@ -1,7 +1,7 @@
 """From an engine's blocks back to runs, as a router's index follows them.
 
 Only what is known to be there from the root on is reported. A block whose parent is not there (it
-was stored before we came, or evicted from the middle, as vLLM may do) waits until that comes.
+was stored before we came, or evicted from the middle, as vLLM may do) waits until the parent comes.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
@@ -23,7 +23,7 @@ Change: TypeAlias = Stored | Trimmed | Cleared
 
 @dataclass(slots=True)
 class _Block:
-    """run: the run in which it was reported, up to `end` tokens from its start; None: not reported.
+    """run: in which it was reported, up to `end` tokens from its start; None: not reported.
 
     count: how often it is stored. An engine may hold two copies of one block.
     """
@@ -91,9 +91,9 @@ class BlockMirror:
                 fresh.append(name)
             parent = name
         for name in fresh:
-            yield from self._tell(name)
+            yield from self._report(name)
 
-    def _tell(self, first: Name) -> Iterator[Stored]:
+    def _report(self, first: Name) -> Iterator[Stored]:
         """A block and all that waits below it, if it is there from the root on."""
         stack = [first]
         while stack:
@@ -106,7 +106,7 @@ class BlockMirror:
                 name = below[0]
                 chain.append(self._blocks[name])
             stack += below
-            yield self._tell_chain(above, chain)
+            yield self._run_of(above, chain)
 
     def _place_above(self, block: _Block) -> tuple[int, int] | None:
         """The run and offset behind which a block begins; None: what is above it is not there."""
@@ -115,7 +115,7 @@ class BlockMirror:
         parent = self._blocks.get(block.parent)
         return None if parent is None or parent.run is None else (parent.run, parent.end)
 
-    def _tell_chain(self, above: tuple[int, int], chain: list[_Block]) -> Stored:
+    def _run_of(self, above: tuple[int, int], chain: list[_Block]) -> Stored:
         """Blocks one behind the other become a run."""
         run = next(self._numbers)
         for at, block in enumerate(chain, start=1):
@@ -131,14 +131,14 @@ class BlockMirror:
         block.count -= 1
         if block.count:
             return
-        yield from self._untell(name)
+        yield from self._withdraw(name)
         del self._blocks[name]
         siblings = self._below[block.parent]
         siblings.remove(name)
         if not siblings:
             del self._below[block.parent]
 
-    def _untell(self, name: Name) -> Iterator[Trimmed]:
+    def _withdraw(self, name: Name) -> Iterator[Trimmed]:
         """The block and all below it are not there from the root on any more."""
         stack, kept = [name], dict[int, int]()
         while stack:

@@ -4,6 +4,7 @@ Each is a process of its own. Chats are rendered by a template that writes all t
 prepares, and tokenized by SmolLM2's tokenizer.
 """
 
+import json
 import random
 import subprocess
 import sys
@@ -18,10 +19,11 @@ import requests
 
 from radixkv.integrations.transformers.loading import find_smollm2
 from radixkv.integrations.transformers.tokenizer import tokenizer_from_gguf
+from radixkv.prompts import ModelPrompts
 from radixkv.service import Client
 from radixkv.v1 import router_pb2, router_pb2_grpc
 from radixkv.v1.types_pb2 import TokenSequence
-from tests.hosts.gateway_example import GATEWAY, load_gateway
+from tests.hosts.gateway_example import GATEWAY
 from tests.hosts.models import tiny_model
 from tests.hosts.ports import free_port
 from tests.hosts.sglang.engines import Server
@@ -83,23 +85,23 @@ def fleet(model):
     with ExitStack() as stack:
         servers, addresses = {}, {}
         for name in ("a", "b"):  # one after the other: a start takes all there is of the machine
-            addresses[name] = f"127.0.0.1:{free_port()}"
-            servers[name] = Server(
+            address = f"127.0.0.1:{free_port()}"
+            server = Server(
                 model,
                 folder / name,
                 {"skip_tokenizer_init": False},
-                RADIXKV_SGLANG_LISTEN=addresses[name],
+                RADIXKV_SGLANG_LISTEN=address,
             )
-            stack.callback(servers[name].kill)
-            servers[name].wait()
+            stack.callback(server.kill)
+            server.wait()
+            servers[server.address], addresses[server.address] = server, address
         workers = [f"--worker={name}={address}" for name, address in addresses.items()]
-        soon = ["--silent-after=1", "--gone-after=2"]
+        soon = ["--silent-after=1", "--gone-after=2", f"--model={model}"]
         route = Process(
             folder / "route", "-m", "radixkv", "route", *workers, *soon, f"--listen={where}"
         )
         stack.callback(route.stop)
-        pairs = [f"{servers[name].address}={address}" for name, address in addresses.items()]
-        gateway = Process(folder / "gateway", str(GATEWAY), str(model), port, *pairs)
+        gateway = Process(folder / "gateway", str(GATEWAY), where, port)
         stack.callback(gateway.stop)
         url, channel = f"http://127.0.0.1:{port}", grpc.insecure_channel(where)
         router = router_pb2_grpc.RouterServiceStub(stack.enter_context(channel))
@@ -168,8 +170,9 @@ def asked_of(clients):
 
 @pytest.fixture(scope="module")
 def tokens(model):
-    """`tokens(body)`: the ids that the gateway makes of a request."""
-    return load_gateway().Gateway(None, str(model), None).tokens
+    """`tokens(body)`: the ids that the router makes of a request."""
+    prompts = ModelPrompts(model)
+    return lambda body: prompts.of_chat(json.dumps(body)).token_ids
 
 
 def test_ids_of_chats_are_the_engines_own(fleet, tokens):
@@ -213,17 +216,18 @@ def test_picks_follow_what_is_cached_and_leave_who_is_killed(fleet, tokens):
         workers.add(worker)
         warm += cached >= 100
         picked_warm += pick.matched_length >= 100
-    assert workers == {"a", "b"}
+    assert workers == set(fleet.servers)
     # Each family is computed once, or twice where loads are evened out.
     assert min(warm, picked_warm) >= 45
     for client in fleet.clients.values():
         stats = client.stats()
         assert stats.free_slots + stats.evictable_size + stats.allocated_slots == NUM_SLOTS
 
-    fleet.servers["a"].kill()
+    gone, left = fleet.servers
+    fleet.servers[gone].kill()
     end = time.monotonic() + LEFT_WITHIN_S
     chats = [*families(rng, 6)]
-    while {picked(fleet.router, tokens({"messages": each})).worker for each in chats} != {"b"}:
+    while {picked(fleet.router, tokens({"messages": each})).worker for each in chats} != {left}:
         assert time.monotonic() < end
     while any(ask(fleet.gateway, {"messages": each}).status_code != 200 for each in chats):
         assert time.monotonic() < end

@@ -180,3 +180,29 @@ def test_an_engine_that_restarted_is_followed_from_its_beginning(publisher):
 
             wait_until(is_followed)
             assert router.pick([0] * B).matched_length == 0
+
+
+def test_an_idle_engine_is_known_to_live(publisher, monkeypatch):
+    monkeypatch.setattr("radixkv.integrations.events.follow._PROGRESS_S", 0.05)
+    stream = EngineEvents(publisher.endpoint, block_size=B)()
+    updates = iter(stream)
+    first, second = next(updates), next(updates)
+    assert (first.is_start, second.is_start) == (True, False)
+    assert (second.epoch, second.revision, second.events) == (first.epoch, 0, ())
+    index = PrefixIndex(clock=iter(range(9)).__next__)
+    index.add_worker("a", page_size=B)
+    for update in (first, second):
+        index.apply("a", update)
+    assert index.view("a").silent_s == 1, "since the update without events"
+    stream.close()
+    assert [*updates] == []
+
+
+def test_an_engine_that_is_not_there_is_unreachable_and_nothing_is_known(monkeypatch):
+    monkeypatch.setattr("radixkv.integrations.events.follow._CONNECT_S", 0.1)
+    with Router() as router:
+        router.add_worker("a", EngineEvents("tcp://127.0.0.1:9", block_size=B), page_size=B)
+        wait_until(lambda: not router.workers()[0].is_here)
+        (status,) = router.workers()
+        assert status.view.state == "waiting"
+        assert "no engine publishes events at tcp://127.0.0.1:9" in status.last_error
