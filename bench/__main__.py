@@ -10,6 +10,7 @@ import sys
 
 BENCHMARKS = (
     *("equality", "soak", "tree", "lookup_breakdown", "growth", "service", "agreement"),
+    *("hostile", "model_types"),
     *("lab", "admission", "adaptive", "curve", "router", "router_width", "routing"),
 )
 

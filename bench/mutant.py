@@ -8,6 +8,7 @@ import importlib.abc
 import importlib.util
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -53,7 +54,7 @@ def _sites_of(node: ast.AST) -> Iterator[Site]:
     if isinstance(node, ast.Compare):
         for at, op in enumerate(node.ops):
             other = _OTHER_COMPARISON[type(op)]
-            yield Site(node.lineno, "comparison", lambda at=at, o=other: _set(node.ops, at, o()))
+            yield Site(node.lineno, "comparison", partial(_set, node.ops, at, other()))
     elif isinstance(node, ast.BinOp | ast.AugAssign) and type(node.op) in _OTHER_SIGN:
         sign = _OTHER_SIGN[type(node.op)]
         yield Site(node.lineno, "sign", lambda: setattr(node, "op", sign()))

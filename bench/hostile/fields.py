@@ -23,8 +23,7 @@ def run() -> tuple[dict[str, Any], list[Claim]]:
         lease.insert(InsertCall([0], lease.allocate(1).slots), Namespace(salt="tenant"))
         before = server.memory_mib
         for at in range(SLOTS):
-            fields = {"extra_key": f"{at:0{FIELD_BYTES}}", "adapter": "x" * FIELD_BYTES}
-            space = Namespace(salt="tenant", **fields)
+            space = Namespace("tenant", "x" * FIELD_BYTES, f"{at:0{FIELD_BYTES}}")
             lease.insert(InsertCall([at], lease.allocate(1).slots), space)
         cached = server.memory_mib - before
         operator.evict(2_000)

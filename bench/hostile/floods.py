@@ -23,7 +23,7 @@ def watch_health(address: str) -> None:
     """4,000 streams that take no token, over four connections."""
     own = [("grpc.use_local_subchannel_pool", 1)]
     channels = [grpc.insecure_channel(address, own) for _ in range(4)]
-    stubs = [health_pb2_grpc.HealthStub(channel) for channel in channels]  # type: ignore[no-untyped-call]
+    stubs = [health_pb2_grpc.HealthStub(channel) for channel in channels]
     watches = [stubs[at % 4].Watch(health_pb2.HealthCheckRequest()) for at in range(4_000)]
     for watch in watches:
         with suppress(grpc.RpcError):

@@ -245,3 +245,10 @@ def test_few_blocks_are_cut_shorter():
     survey = PythonPlanner(rows_of(8192, 512, 64), [1] * 64).survey(shapes)
     best = int(costs(survey, 1, Model(8, 1, 128, 2)).tree_us.argmin())
     assert survey[best][SURVEY.index("narrow_items")] > 128
+
+
+@pytest.mark.parametrize(("max_query", "rows"), [(8, 32), (9, 64), (16, 64)])
+def test_a_tile_is_the_smallest_that_holds_all_tokens_of_a_request(max_query, rows):
+    """With a group of four: 32 and 64 rows fit exactly, 36 take the next power of two."""
+    shape = Shape(group=4, kv_heads=8)
+    assert {cut.narrow_rows for cut in candidates(shape, max_query)} == {rows}

@@ -1,4 +1,4 @@
-"""README.md here lists the numbered tests: each case, and the files that have tests of it."""
+"""README.md here lists the numbered tests and what users met: each case, and where it is tested."""
 
 import ast
 import re
@@ -6,6 +6,7 @@ from collections import defaultdict
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
+INDEX = (TESTS / "cases" / "README.md").read_text("utf-8")
 
 
 def cases_tested():
@@ -22,9 +23,7 @@ def cases_tested():
 
 def cases_listed():
     """The files that the index names for each case."""
-    rows = re.findall(
-        r"^\| (B\d+) \|.*\|(.*)\|$", (TESTS / "cases" / "README.md").read_text(), re.M
-    )
+    rows = re.findall(r"^\| (B\d+) \|.*\|(.*)\|$", INDEX, re.M)
     assert len(rows) == len({case for case, _ in rows}), "a case has two rows"
     return {case: set(re.findall(r"`(.+?)`", files)) for case, files in rows}
 
@@ -37,3 +36,15 @@ def test_the_index_is_in_order():
     cases = [*cases_listed()]
     assert cases == sorted(cases)
     assert len(cases) > 25
+
+
+def test_what_users_met_is_tested_where_the_index_says():
+    rows = re.findall(r"^\| ([TF]\d+) \|.*\|(.*)\|$", INDEX, re.M)
+    assert len(rows) == len(dict(rows)) > 15, "a row is there once"
+    for row, named in rows:
+        places = re.findall(r"`(.+?)`", named)
+        assert places, row
+        for place in places:
+            path, _, test = place.partition("::")
+            source = (TESTS / path).read_text("utf-8")
+            assert not test or re.search(rf"def {test}\(", source), f"{row}: {place} is not there"

@@ -198,6 +198,7 @@ WRONG = {
     "ids": (["match", "--ids", "1,x"], "got '1,x'"),
     "negative": (["match", "--ids", "-5"], "-5"),
     "no prompt": (["match"], "--ids 1,2,3"),
+    "not UTF-8": (["match", "--text", "a\udcff", "--tokenizer", "smollm2"], "must be UTF-8"),
     "no tokenizer": (["match", "--text", "a"], "--tokenizer"),
     "a name of no tokenizer": (["match", "--text", "a", "--tokenizer", "gpt"], "or smollm2"),
     "no such tokenizer": (["match", "--text", "a", "--tokenizer", "/nowhere"], "/nowhere"),

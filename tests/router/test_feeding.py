@@ -29,3 +29,33 @@ def test_a_worker_that_is_away_for_hours_is_tried_on(monkeypatch):
     finally:
         feeder.stop()
     assert feeder.is_failing
+
+
+class Silent:
+    """A watch that says nothing until it is closed."""
+
+    def __init__(self):
+        self.is_open, self.is_closed = threading.Event(), threading.Event()
+
+    def __iter__(self):
+        return self
+
+    def __next__(self):
+        self.is_open.set()
+        self.was_closed = self.is_closed.wait(20)
+        raise StopIteration
+
+    def close(self):
+        self.is_closed.set()
+
+
+def test_stopping_closes_a_silent_watch_and_waits_for_its_thread():
+    index, watch = PrefixIndex(), Silent()
+    index.add_worker("a")
+    feeder = Feeder(index, "a", lambda _: watch, index.apply)
+    feeder.start()
+    assert watch.is_open.wait(60)
+    (thread,) = (each for each in threading.enumerate() if each.name == "radixkv-a")
+    feeder.stop()
+    assert watch.was_closed
+    assert not thread.is_alive()

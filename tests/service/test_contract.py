@@ -9,7 +9,7 @@ from google.rpc import code_pb2, error_details_pb2
 from radixkv.cache.events import Event
 from radixkv.rpc.method_table import SERVICES
 from radixkv.rpc.status import TABLE, to_status
-from radixkv.tree import Stored
+from radixkv.tree import Stored, Trimmed
 from radixkv.v1.errors_pb2 import ErrorReason
 from tests.support.service import connect, hold
 
@@ -80,6 +80,7 @@ def shown(event: Event) -> str:
             f"Stored run {change.run} parent_run {change.parent_run} "
             f"parent_offset {change.parent_offset} tokens {change.codes.tolist()}".replace(",", "")
         )
+    assert isinstance(change, Trimmed)
     return f"Trimmed run {change.run} keep {change.keep}"
 
 

@@ -2,13 +2,13 @@
 
 import random
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from radixkv.integrations.transformers.generation import Generation
 from radixkv.integrations.transformers.generator import Generator
 
-Alone = Callable[[list[int], int], list[int]]
+Alone = Callable[[Sequence[int], int], list[int]]
 
 
 @dataclass

@@ -1,10 +1,13 @@
 """Tiny Llamas with random weights, and what they generate by themselves."""
 
+from collections.abc import Callable, Sequence
+from typing import Any
+
 import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 
-def llama(*, device="cpu", dtype=torch.float32, **sizes):
+def llama(*, device: Any = "cpu", dtype: torch.dtype = torch.float32, **sizes: Any) -> Any:
     """Weights so large that the next token depends on the whole prompt; always the same ones."""
     config = {
         "vocab_size": 97,
@@ -22,15 +25,15 @@ def llama(*, device="cpu", dtype=torch.float32, **sizes):
     return LlamaForCausalLM(LlamaConfig(**config | sizes)).to(device, dtype).eval()
 
 
-def greedy(model):
+def greedy(model: Any) -> Callable[[Sequence[int], int], list[int]]:
     """`alone(prompt, n)`: n greedy tokens of the model, each from a forward of its own."""
-    known = {}
+    known: dict[tuple[int, ...], int] = {}
 
     @torch.no_grad()
-    def next_token(tokens):
+    def next_token(tokens: tuple[int, ...]) -> int:
         return int(model(torch.tensor([tokens], device=model.device)).logits[0, -1].argmax())
 
-    def alone(prompt, n):
+    def alone(prompt: Sequence[int], n: int) -> list[int]:
         tokens = tuple(prompt)
         while len(tokens) < len(prompt) + n:
             if tokens not in known:

@@ -234,3 +234,9 @@ def test_a_cache_shows_what_it_is_and_how_full(core):
     assert repr(cache) == (
         f"<PrefixCache {core} slots=16 page_size=2 policy=lfu cached=4 free=10 requests=1>"
     )
+
+
+@pytest.mark.parametrize("most", [2**31, 2**62])
+def test_rows_that_no_memory_holds_are_refused_in_our_words(core, most):
+    with pytest.raises(InvalidArgumentError, match=r"max_requests rows .* must fit in memory"):
+        PrefixCache(1_000, max_requests=most, core=core)

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from typing import Any
 
 import pytest
 
@@ -68,7 +69,7 @@ print(router.index.check_integrity())
 """
 
 
-def run(script, timeout=120, **values):
+def run(script: str, timeout: float = 120, **values: Any) -> subprocess.CompletedProcess[str]:
     code = (COMMON + script).format(**values)
     return subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, timeout=timeout, check=False
