@@ -1,4 +1,6 @@
 // radixkv.kernels._core
+#include <algorithm>
+
 #include "assertions.hpp"
 #include "tree_binding.hpp"
 #include "wire.hpp"
@@ -37,6 +39,12 @@ class RunParts {
         if (epoch_ != owner().epoch())
             raise(python().StaleHandleError, "the tree was reset; begin again");
         return owner().runs(ends_, at_, num_tokens).made();
+    }
+
+    void sort() {
+        nb::gil_scoped_release release;
+        std::sort(ends_.begin(), ends_.end(),
+                  [](const Place& a, const Place& b) { return a.run < b.run; });
     }
 
     bool is_done() const { return at_ == ends_.size(); }
@@ -188,6 +196,7 @@ NB_MODULE(_core, module) {
         .def("codes", &NodeTable::codes, "at"_a);
     nb::class_<RunParts>(module, "RunParts")
         .def_prop_ro("is_done", &RunParts::is_done)
+        .def("sort", &RunParts::sort)
         .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());

@@ -36,11 +36,6 @@ class CacheView:
     borrower_of: Int32Array
 
 
-def check_tree_and_slots(cache: CacheView) -> list[str]:
-    """I2 sizes and I7 reach, of the tree; I1 partition."""
-    return [*cache.tree.check_integrity(), *_partition(cache), *_holders(cache)]
-
-
 def check_readers(cache: CacheView) -> list[str]:
     """I3 locks, I4 liveness, I6 quiet.
 
@@ -62,8 +57,8 @@ def _check_readers(cache: CacheView, nodes: list[NodeInfo]) -> list[str]:
     ]
 
 
-def _partition(cache: CacheView) -> list[str]:
-    """Each slot has one owner; who has it is worked out only where that fails."""
+def check_partition(cache: CacheView) -> list[str]:
+    """I1: each slot has one owner; who has it is worked out only where that fails."""
     pool, ledger = cache.ledger.allocator, cache.ledger
     owned, num_wrong = cache.tree.slot_marks(pool.num_slots + pool.page_size)
     others = (
@@ -106,8 +101,8 @@ def _name_owners(cache: CacheView) -> Iterator[str]:
             yield f"I1 partition: slots {sorted(slots)[:SHOWN]} are {word}"
 
 
-def _holders(cache: CacheView) -> Iterator[str]:
-    """A slot outside the tree has a sharer for each of its holders but one."""
+def check_holders(cache: CacheView) -> Iterator[str]:
+    """I1: a slot outside the tree has a sharer for each of its holders but one."""
     held = np.concatenate(
         [
             np.flatnonzero(cache.borrower_of),

@@ -143,6 +143,7 @@ class RunParts:
 
     is_done: bool
 
+    def sort(self) -> None: ...
     def take(self, num_tokens: int) -> list[Stored]: ...
 
 class SlotAllocator:

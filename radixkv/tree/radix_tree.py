@@ -177,8 +177,12 @@ class RunParts(Protocol):
     def is_done(self) -> bool:
         """Whether all runs were taken."""
 
+    def sort(self) -> None:
+        """Have them come by number, and so each after its parent. Before any is taken; needs no
+        lock, as the tree is not read."""
+
     def take(self, num_tokens: int) -> list[Stored]:
-        """The next runs, of about so many tokens, in any order. Cost: O(tokens).
+        """The next runs, of about so many tokens. Cost: O(tokens).
 
         Raises StaleHandleError once the tree was reset.
         """
