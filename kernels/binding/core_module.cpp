@@ -108,13 +108,14 @@ void bind_tree(nb::module_& module) {
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("inc_lock_ref", &TreeBinding::inc_lock_ref, "handle"_a.none())
+        .def("path_of", &TreeBinding::path_of, "handle"_a.none())
         .def("dec_lock_ref", &TreeBinding::dec_lock_ref, "handle"_a.none())
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
              "checked"_a = false)
-        .def("evict", &TreeBinding::evict, "num_tokens"_a.none(),
-             "namespace"_a.none() = nb::none(), nb::kw_only(), "wanted"_a.none() = 0)
+        .def("evict", &TreeBinding::evict, "num_tokens"_a.none(), "namespace"_a.none() = nb::none(),
+             nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
         .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
         .def("share_sizes", &TreeBinding::share_sizes)

@@ -116,7 +116,8 @@ nb::object pick(nb::tuple asked, ArrayView<Length> lengths, Weights by) {
                             items(view_double(asked[2]), count, "loads"),
                             items(view_double(asked[3]), count, "pending"),
                             items(view_double(asked[4]), count, "recent_loads"),
-                            items(view_int64(asked[5]), count, "last_picked"), count};
+                            items(view_int64(asked[5]), count, "last_picked"),
+                            count};
     size_t at = cheapest(workers, by);
     return named_tuple(picking->Choice, at, picking->reasons[reason(workers, at)]);
 }

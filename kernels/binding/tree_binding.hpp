@@ -39,6 +39,7 @@ class TreeBinding {
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
+    nb::object path_of(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
@@ -148,7 +149,7 @@ class TreeBinding {
     nb::object policy_;
     Tree tree_;
     nb::object shares_;  // by salt, as they were given
-    Path path_;  // of the last descent; kept, so that none is allocated
+    Path path_;          // of the last descent; kept, so that none is allocated
     Spaces spaces_;
     LockedHandles locked_;
     nb::object content_;

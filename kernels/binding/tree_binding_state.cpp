@@ -89,8 +89,8 @@ Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t m
             const Node& node = tree_.node(id);
             out = std::copy_n(node.tokens(), node.length, out);
         }
-        found.push_back({first.run, 0, above.run, above.run_offset + above.length,
-                         std::move(codes), spaces_.space_of(tree_.root_of(path_[0]))});
+        found.push_back({first.run, 0, above.run, above.run_offset + above.length, std::move(codes),
+                         spaces_.space_of(tree_.root_of(path_[0]))});
         size += length;
     }
     return Changes(std::move(found));
@@ -107,10 +107,9 @@ std::vector<NodeFacts> TreeBinding::table(std::unordered_map<NodeId, nb::object>
         for (NodeId id : ids) {
             const Node& node = tree_.node(id);
             bool is_top = node.parent == root;
-            table.push_back({public_id(node, id),
-                             is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
-                             node.recency, tree_.place(id, node.end()), node.start, node.lock_ref,
-                             root});
+            table.push_back(
+                {public_id(node, id), is_top ? 0 : public_id(tree_.node(node.parent), node.parent),
+                 node.recency, tree_.place(id, node.end()), node.start, node.lock_ref, root});
         }
     }
     return table;
@@ -131,7 +130,8 @@ nb::object TreeBinding::codes_of(const NodeFacts& at) {
 // ---- checking ----
 
 nb::tuple TreeBinding::slot_marks(size_t size) const {
-    nb::object marks = nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
+    nb::object marks =
+        nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
     if (!marks.ptr()) throw nb::python_error();
     char* held = PyByteArray_AS_STRING(marks.ptr());
     std::fill_n(held, size, 0);

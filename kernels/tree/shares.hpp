@@ -24,9 +24,7 @@ struct Share {
     uint64_t size() const { return evictable + locked; }
 
     // What may be evicted for others.
-    uint64_t spare() const {
-        return size() > reserve ? std::min(evictable, size() - reserve) : 0;
-    }
+    uint64_t spare() const { return size() > reserve ? std::min(evictable, size() - reserve) : 0; }
 
     // What is to be evicted so that `coming` more tokens stay within the cap.
     uint64_t beyond_cap(uint64_t coming) const {

@@ -144,7 +144,8 @@ class TreeCheck {
             node(id).copy_slots(0, node(id).length, slots.data());
             for (int32_t slot : slots) {
                 auto at = static_cast<uint32_t>(slot);
-                if (at >= held.size()) held.resize(std::max<size_t>(size_t{at} + 1, 2 * held.size()));
+                if (at >= held.size())
+                    held.resize(std::max<size_t>(size_t{at} + 1, 2 * held.size()));
                 if (held[at]) {
                     lines_.push_back("I1 partition: the tree holds slot " + std::to_string(slot) +
                                      " more than once");

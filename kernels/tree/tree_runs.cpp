@@ -23,8 +23,8 @@ std::vector<Place> Tree::run_ends() const {
     return ends;
 }
 
-// The end's node keeps its identity when it is split. Where it is gone, what is left of the run ends
-// at the node that lost it.
+// The end's node keeps its identity when it is split. Where it is gone, what is left of the run
+// ends at the node that lost it.
 void Tree::run_path(const Place& end, Path& path) const {
     path.clear();
     NodeId id = end.node;

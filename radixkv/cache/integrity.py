@@ -107,7 +107,7 @@ def check_holders(cache: CacheView) -> Iterator[str]:
         [
             np.flatnonzero(cache.borrower_of),
             *(request.table[request.shared : request.capacity] for request in cache.live),
-            *(pin.slots[pin.shared :] for pin in cache.pins),
+            *(pin.slots for pin in cache.pins if pin.handle is None),
         ]
     )
     slots, counts = np.unique(held, return_counts=True)

@@ -12,6 +12,7 @@ from radixkv.tree.radix_tree import (
     AdmitResult,
     Changes,
     InsertResult,
+    KeptPath,
     MatchResult,
     NodeFacts,
     NodeInfo,
@@ -67,6 +68,7 @@ class Tree:
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
     def dec_lock_ref(self, handle: ContractHandle) -> None: ...
+    def path_of(self, handle: ContractHandle) -> KeptPath: ...
     def insert(
         self,
         token_ids: TokenIds,

@@ -21,6 +21,7 @@ from radixkv.tree.radix_tree import (
     Changes,
     Handle,
     InsertResult,
+    KeptPath,
     Ledger,
     MatchResult,
     NodeInfo,
@@ -98,6 +99,9 @@ class PythonRadixTree(RadixTree):
 
     def dec_lock_ref(self, handle: Handle) -> None:
         self.nodes.unlock(handle)
+
+    def path_of(self, handle: Handle) -> KeptPath:
+        return self.nodes.path_of(handle)
 
     # ---- changing ----
 

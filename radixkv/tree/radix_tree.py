@@ -45,6 +45,13 @@ class InsertResult(NamedTuple):
     handle: Handle
 
 
+class KeptPath(NamedTuple):
+    """codes, slots: (length,) int32 each, of the tokens of a handle; codes as in `NodeInfo`."""
+
+    codes: Int32Array
+    slots: Int32Array
+
+
 class AdmitResult(NamedTuple):
     """length: tokens matched. handle: of these, locked; None: no room now. evicted: in tokens."""
 
@@ -398,6 +405,13 @@ class RadixTree:
 
         Cost: O(m), and O(log leaves) a victim, whatever else is cached; O(shares) more where there
         are any. Raises InvalidArgumentError for a negative number.
+        """
+        raise NotImplementedError
+
+    def path_of(self, handle: Handle) -> KeptPath:
+        """The tokens of a handle and their slots, copies. Refreshes nothing. Cost: O(length).
+
+        Raises StaleHandleError.
         """
         raise NotImplementedError
 

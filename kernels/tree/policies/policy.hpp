@@ -130,8 +130,9 @@ class Policy {
     Arena& nodes_;
 };
 
-// Makes a policy for the nodes of one tree. `seed`: for hashes that clients must not guess. `first`:
-// another one of its kind for the same tree, whose memory it uses; nullptr: it has its own.
+// Makes a policy for the nodes of one tree. `seed`: for hashes that clients must not guess.
+// `first`: another one of its kind for the same tree, whose memory it uses; nullptr: it has its
+// own.
 using NewPolicy = std::unique_ptr<Policy> (*)(Arena& nodes, uint32_t page_size, uint64_t seed,
                                               Policy* first);
 

@@ -19,8 +19,7 @@ struct NamedPolicy {
 };
 
 template <class Its>
-std::unique_ptr<Policy> new_policy(Arena& nodes, uint32_t page_size, uint64_t seed,
-                                   Policy* first) {
+std::unique_ptr<Policy> new_policy(Arena& nodes, uint32_t page_size, uint64_t seed, Policy* first) {
     if constexpr (std::is_constructible_v<Its, Arena&, Its&>) {
         if (first) return std::make_unique<Its>(nodes, static_cast<Its&>(*first));
     }
