@@ -122,9 +122,11 @@ class WorkerLoads(Generic[P]):
         """Tokens of a recent pick's answer, in the mean; 0 where no worker caches answers."""
         return max(self._computed - self._left, 0.0) / max(self._picked, 1.0)
 
-    def usual_work(self) -> float:
-        """What a pick adds to the pending work, in the mean."""
-        return self._left / max(self._picked, 1.0) + _ANSWER_WEIGHT * self.usual_answer()
+    def usual_work(self, prompt_length: int) -> float:
+        """What a pick adds to the pending work, in the mean; a prompt before there were any."""
+        if self._picked < 1:
+            return float(prompt_length)
+        return self._left / self._picked + _ANSWER_WEIGHT * self.usual_answer()
 
     def add(self, pick: P, load_weight: float, now: float) -> None:
         """The pick's worker has `load_weight` more to do."""

@@ -265,7 +265,7 @@ class Router:
         among, present, pending = self._staleness.allowed, asked.loads, asked.pending
         if loads is not None:
             among, present = self._loads.given(loads)
-            pending = present * self._loads.usual_work()
+            pending = present * self._loads.usual_work(asked.prompt_length)
         assert among is not None
         asked = asked._replace(
             workers=tuple(asked.workers[at] for at in among),
