@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
 from radixkv.cache.events import EventLog
@@ -18,6 +20,7 @@ from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 
 SHOWN = 10
+Slots: TypeAlias = Int32Array | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +64,7 @@ def check_partition(cache: CacheView) -> list[str]:
     """I1: each slot has one owner; who has it is worked out only where that fails."""
     pool, ledger = cache.ledger.allocator, cache.ledger
     owned, num_wrong = cache.tree.slot_marks(pool.num_slots + pool.page_size)
-    others = (
+    others: tuple[Slots, ...] = (
         pool.free_slots(),
         cache.private,
         np.flatnonzero(cache.borrower_of),

@@ -64,7 +64,7 @@ class Node:
         self.key = key
         self.slots = slots
         self.end = len(slots) + (parent.end if parent else 0)
-        self.share = parent.share if parent else 0
+        self.share: int = parent.share if parent else 0
         self.children: dict[bytes, Node] = {}
         self.lock_ref = 0
         self.recency = self.created = self.hit_count = self.priority = 0
