@@ -1,4 +1,6 @@
 // radixkv.kernels._core
+#include <algorithm>
+
 #include "assertions.hpp"
 #include "tree_binding.hpp"
 #include "wire.hpp"
@@ -37,6 +39,12 @@ class RunParts {
         if (epoch_ != owner().epoch())
             raise(python().StaleHandleError, "the tree was reset; begin again");
         return owner().runs(ends_, at_, num_tokens).made();
+    }
+
+    void sort() {
+        nb::gil_scoped_release release;
+        std::sort(ends_.begin(), ends_.end(),
+                  [](const Place& a, const Place& b) { return a.run < b.run; });
     }
 
     bool is_done() const { return at_ == ends_.size(); }
@@ -104,6 +112,7 @@ void bind_tree(nb::module_& module) {
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("inc_lock_ref", &TreeBinding::inc_lock_ref, "handle"_a.none())
+        .def("path_of", &TreeBinding::path_of, "handle"_a.none())
         .def("dec_lock_ref", &TreeBinding::dec_lock_ref, "handle"_a.none())
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
@@ -208,6 +217,7 @@ NB_MODULE(_core, module) {
         .def("codes", &NodeTable::codes, "at"_a);
     nb::class_<RunParts>(module, "RunParts")
         .def_prop_ro("is_done", &RunParts::is_done)
+        .def("sort", &RunParts::sort)
         .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());

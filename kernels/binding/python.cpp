@@ -40,6 +40,7 @@ void import_python() {
         .NO_CHANGES = contract.attr("NO_CHANGES"),
         .PublishResult = contract.attr("PublishResult"),
         .Stored = contract.attr("Stored"),
+        .KeptPath = contract.attr("KeptPath"),
         .no_shares = shares.attr("NO_SHARES"),
         .NodeFacts = contract.attr("NodeFacts"),
         .ShareSizes = shares.attr("ShareSizes"),

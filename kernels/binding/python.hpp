@@ -16,7 +16,7 @@ struct Imports {
     nb::object OutOfSlotsError, SlotNotAllocatedError, StaleHandleError;
     nb::object AdmitResult, InsertFromResult, InsertResult, MatchResult, NodeInfo, NO_CHANGES,
         PublishResult, Stored;
-    nb::object no_shares, NodeFacts, ShareSizes, Trimmed;
+    nb::object KeptPath, no_shares, NodeFacts, ShareSizes, Trimmed;
     std::array<nb::object, 5> stored_fields;  // their names
     std::array<nb::object, 2> trimmed_fields;
     nb::object Namespace, default_namespace;

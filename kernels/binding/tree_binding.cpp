@@ -341,6 +341,23 @@ void TreeBinding::dec_lock_ref(nb::handle object) {
     tree_.unlock(node);
 }
 
+nb::object TreeBinding::path_of(nb::handle object) {
+    NodeId node;
+    uint32_t length = resolve(object, node).place.length;
+    path_.clear();
+    for (; node != NONE && tree_.node(node).parent != NONE; node = tree_.node(node).parent)
+        path_.push_back(node);
+    std::reverse(path_.begin(), path_.end());
+    int32_t *codes, *slots;
+    nb::object codes_array = new_array(length, codes), slots_array = new_array(length, slots);
+    tree_.copy_slots(path_, NONE, 0, length, slots);
+    for (NodeId id : path_) {
+        const Node& own = tree_.node(id);
+        std::copy_n(own.tokens(), std::min(own.end(), length) - own.start, codes + own.start);
+    }
+    return named_tuple(python().KeptPath, std::move(codes_array), std::move(slots_array));
+}
+
 // ---- inserting ----
 
 // new_slots(begin, count) says what slots `count` tokens get from `begin` on. What was there is

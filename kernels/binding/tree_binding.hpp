@@ -43,6 +43,7 @@ class TreeBinding {
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
+    nb::object path_of(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,

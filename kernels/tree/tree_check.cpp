@@ -1,7 +1,6 @@
 #include "tree_check.hpp"
 
 #include <algorithm>
-#include <unordered_map>
 
 namespace radixkv {
 
@@ -23,7 +22,7 @@ class TreeCheck {
     }
 
   private:
-    using Held = std::unordered_map<NodeId, uint64_t>;
+    using Held = std::vector<uint64_t>;  // by node
 
     const Node& node(NodeId id) const { return tree_.nodes_[id]; }
     bool is_root(NodeId id) const { return node(id).parent == NONE; }
@@ -67,7 +66,7 @@ class TreeCheck {
     }
 
     void check_locks(const std::vector<Lock>& locks) {
-        Held held;
+        Held held(tree_.nodes_.bound());
         for (const Lock& lock : locks) hold(lock, held);
         for (NodeId id : all_) {
             if (node(id).lock_ref == held[id]) continue;

@@ -4,8 +4,10 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
+from typing import TypeAlias
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
 from radixkv.cache.events import EventLog
@@ -18,6 +20,7 @@ from radixkv.memory import ReqToTokenPool
 from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
 
 SHOWN = 10
+Slots: TypeAlias = Int32Array | NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,11 +37,6 @@ class CacheView:
     private: Int32Array
     pins: Collection[Pin]
     borrower_of: Int32Array
-
-
-def check_tree_and_slots(cache: CacheView) -> list[str]:
-    """I2 sizes and I7 reach, of the tree; I1 partition."""
-    return [*cache.tree.check_integrity(), *_partition(cache), *_holders(cache)]
 
 
 def check_readers(cache: CacheView) -> list[str]:
@@ -62,11 +60,11 @@ def _check_readers(cache: CacheView, nodes: list[NodeInfo]) -> list[str]:
     ]
 
 
-def _partition(cache: CacheView) -> list[str]:
-    """Each slot has one owner; who has it is worked out only where that fails."""
+def check_partition(cache: CacheView) -> list[str]:
+    """I1: each slot has one owner; who has it is worked out only where that fails."""
     pool, ledger = cache.ledger.allocator, cache.ledger
     owned, num_wrong = cache.tree.slot_marks(pool.num_slots + pool.page_size)
-    others = (
+    others: tuple[Slots, ...] = (
         pool.free_slots(),
         cache.private,
         np.flatnonzero(cache.borrower_of),
@@ -106,13 +104,13 @@ def _name_owners(cache: CacheView) -> Iterator[str]:
             yield f"I1 partition: slots {sorted(slots)[:SHOWN]} are {word}"
 
 
-def _holders(cache: CacheView) -> Iterator[str]:
-    """A slot outside the tree has a sharer for each of its holders but one."""
+def check_holders(cache: CacheView) -> Iterator[str]:
+    """I1: a slot outside the tree has a sharer for each of its holders but one."""
     held = np.concatenate(
         [
             np.flatnonzero(cache.borrower_of),
             *(request.table[request.shared : request.capacity] for request in cache.live),
-            *(pin.slots[pin.shared :] for pin in cache.pins),
+            *(pin.slots for pin in cache.pins if pin.handle is None),
         ]
     )
     slots, counts = np.unique(held, return_counts=True)

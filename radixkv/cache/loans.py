@@ -110,8 +110,8 @@ class Loans:
         present = self._weights.to_store(namespace)
         match = self._lookups.match(tokens, present, content)
         self._slots.tree.inc_lock_ref(match.handle)
-        known = tokens[: match.length].copy()
-        pin = Pin(present, known, cut_content(content, match.length), match.slots, match.handle)
+        spans = cut_content(content, match.length)
+        pin = Pin(self._slots.tree, present, spans, match.handle)
         self.pins.add(pin)
         return pin
 
@@ -253,35 +253,30 @@ class Loans:
                           replaced     handed over   stays on loan
         """
         tree, pin = self._slots.tree, insert.pin
-        pinned = len(pin.slots) if pin else 0
-        tokens = np.concatenate([pin.token_ids if pin else EMPTY, insert.token_ids])
-        slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
-        length = round_down(len(tokens), self._slots.page_size)
+        pinned = pin.length if pin else 0
+        length = round_down(pinned + len(insert.token_ids), self._slots.page_size)
         content = cut_content(_content_of(pin, insert), length)
         result = tree.insert(
-            tokens[:length],
-            slots[:length],
+            _behind(pinned, insert.token_ids[: length - pinned]),
+            insert.slots[: length - pinned],
             namespace,
             content=content,
+            after=pin.handle if pin else None,
             priority=insert.priority,
             checked=True,
         )
         existing = result.prefix_length
-        new = slots[existing:length]
+        new = insert.slots[existing - pinned : length - pinned]
         self._borrowers.end_loan(borrower, new)
         self._slots.totals.published_tokens += len(new)
-        replacements = result.slots[pinned:existing].copy()
-        slots[pinned:existing] = replacements
         kept = None
         if insert.keep:
             tree.inc_lock_ref(result.handle)
-            kept = Pin(
-                namespace, tokens[:length].copy(), content, slots[:length].copy(), result.handle
-            )
+            kept = Pin(tree, namespace, content, result.handle)
             self.pins.add(kept)
         if pin is not None:
             self._drop(pin)
-        return Inserted(existing, length, replacements, kept)
+        return Inserted(existing, length, result.slots, kept)
 
     # ---- checks ----
 
@@ -316,10 +311,19 @@ class Loans:
 
     def forget(self) -> list[Int32Array]:
         """Void the pins, as the tree is about to be dropped: the slots that each keeps."""
-        held = [pin for pin in self.pins if pin.handle is not None]
-        for pin in held:
-            pin.handle = None
-        return [pin.slots for pin in held]
+        return [pin.keep_slots() for pin in self.pins if pin.handle is not None]
+
+
+def _behind(pinned: int, token_ids: Int32Array) -> Int32Array:
+    """A key that ends with these, behind what a pin holds, which is not read again.
+
+    The zeros are memory that is never touched, and so costs nothing.
+    """
+    if not pinned:
+        return token_ids
+    key = np.zeros(pinned + len(token_ids), np.int32)
+    key[pinned:] = token_ids
+    return key
 
 
 def _are_pages(pages: Int32Array) -> bool:
@@ -332,7 +336,7 @@ def _content_of(pin: Pin | None, insert: Insert) -> tuple[ContentSpan, ...]:
     """The spans of the pin's tokens and those below it."""
     if pin is None:
         return insert.content
-    end = len(pin.token_ids)
+    end = pin.length
     spans = [ContentSpan(end + start, length, id) for start, length, id in insert.content]
     last = pin.content[-1] if pin.content else None
     if last and spans and last.start + last.length == spans[0].start and last.id == spans[0].id:

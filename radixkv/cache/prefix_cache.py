@@ -15,7 +15,7 @@ Every call happens whole or changes nothing that anyone holds, under one lock (`
 """
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
 from typing import NoReturn, final
 
@@ -26,9 +26,10 @@ from radixkv.cache.events import EventLog
 from radixkv.cache.factory import new_ledger
 from radixkv.cache.integrity import (
     CacheView,
+    check_holders,
+    check_partition,
     check_readers,
     check_replay,
-    check_tree_and_slots,
 )
 from radixkv.cache.ledger import Fence, check_fence
 from radixkv.cache.lifecycle import Copies, Forked, KVPool, Lifecycle
@@ -494,13 +495,14 @@ class PrefixCache:
 
         What each step compares, it sees at one moment. Memory: some 15 bytes a slot.
         """
-        yield self._checked(check_tree_and_slots)
-        yield self._checked(check_readers)
+        yield self._checked(lambda cache: cache.tree.check_integrity())
+        for check in (check_partition, check_holders, check_readers):
+            yield self._checked(check)
         for snapshot in take_snapshot(self.lock, self.tree, self.events):
             yield [] if snapshot is None else list(check_replay(snapshot, self.events))
 
     @transaction
-    def _checked(self, check: Callable[[CacheView], list[str]]) -> list[str]:
+    def _checked(self, check: Callable[[CacheView], Iterable[str]]) -> list[str]:
         view = CacheView(
             tree=self.tree,
             ledger=self.slots.ledger,
@@ -510,7 +512,7 @@ class PrefixCache:
             pins=self.loans.pins,
             borrower_of=self.loans.borrower_of,
         )
-        return check(view)
+        return list(check(view))
 
     @transaction
     def stats(self) -> CacheStats:

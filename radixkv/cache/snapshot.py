@@ -39,30 +39,31 @@ def take_snapshot(lock: RLock, tree: RadixTree, log: EventLog) -> Iterator[Snaps
             continue
     with lock:
         epoch, revision = log.position()
-        taken = tree.runs().take(tree.total_size + 1)
-    yield Snapshot(epoch, revision, _by_number(taken))
+        parts = tree.runs()
+        parts.sort()
+        runs = _add(parts.take(tree.total_size + 1), {})
+    yield Snapshot(epoch, revision, runs)
 
 
 def _slices(lock: RLock, tree: RadixTree, log: EventLog) -> Iterator[Snapshot | None]:
-    taken: list[Stored] = []
+    runs: Runs = {}
     with lock:
         epoch, revision = log.position()
         parts = tree.runs()
+    parts.sort()
     yield None
     while not parts.is_done:
         with lock:
-            taken += parts.take(SLICE_TOKENS)
+            taken = parts.take(SLICE_TOKENS)
+        _add(taken, runs)
         yield None
     update = log.read(epoch, revision, _ALL_BYTES)
     if update.epoch != epoch:
         raise StaleHandleError("the cache was reset; begin again")
-    runs = replay(update.events, _by_number(taken))
-    yield Snapshot(epoch, update.revision, runs)
+    yield Snapshot(epoch, update.revision, replay(update.events, runs))
 
 
-def _by_number(stored: list[Stored]) -> Runs:
-    """A run's parent was stored before it."""
-    return {
-        each.run: StoredRun(each.parent_run, each.parent_offset, each.codes, each.namespace)
-        for each in sorted(stored, key=lambda each: each.run)
-    }
+def _add(taken: list[Stored], runs: Runs) -> Runs:
+    for each in taken:
+        runs[each.run] = StoredRun(each.parent_run, each.parent_offset, each.codes, each.namespace)
+    return runs

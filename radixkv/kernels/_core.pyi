@@ -13,6 +13,7 @@ from radixkv.tree.radix_tree import (
     Changes,
     InsertFromResult,
     InsertResult,
+    KeptPath,
     MatchResult,
     NodeFacts,
     NodeInfo,
@@ -74,6 +75,7 @@ class Tree:
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
     def dec_lock_ref(self, handle: ContractHandle) -> None: ...
+    def path_of(self, handle: ContractHandle) -> KeptPath: ...
     def insert(
         self,
         token_ids: TokenIds,
@@ -166,6 +168,7 @@ class RunParts:
 
     is_done: bool
 
+    def sort(self) -> None: ...
     def take(self, num_tokens: int) -> list[Stored]: ...
 
 class SlotAllocator:

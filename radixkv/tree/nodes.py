@@ -24,7 +24,15 @@ from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleErro
 from radixkv.pages import round_down
 from radixkv.tree.content import ContentTable
 from radixkv.tree.namespace import Namespace
-from radixkv.tree.radix_tree import Change, Handle, InsertResult, MatchResult, Stored, Trimmed
+from radixkv.tree.radix_tree import (
+    Change,
+    Handle,
+    InsertResult,
+    KeptPath,
+    MatchResult,
+    Stored,
+    Trimmed,
+)
 from radixkv.tree.share_counts import ShareCounts
 
 OrderKey: TypeAlias = tuple[float, ...]
@@ -56,7 +64,7 @@ class Node:
         self.key = key
         self.slots = slots
         self.end = len(slots) + (parent.end if parent else 0)
-        self.share = parent.share if parent else 0
+        self.share: int = parent.share if parent else 0
         self.children: dict[bytes, Node] = {}
         self.lock_ref = 0
         self.recency = self.created = self.hit_count = self.priority = 0
@@ -340,6 +348,13 @@ class Nodes:
                 "the handle's tokens were evicted; match again", length=handle.length
             )
         return handle, node
+
+    def path_of(self, handle: Handle) -> KeptPath:
+        """The codes and slots of a handle's tokens, copies. Raises StaleHandleError."""
+        own, node = self.resolve(handle)
+        path = [] if node is None else _path_to(node)
+        codes, slots = ([getattr(each, what) for each in path] for what in ("codes", "slots"))
+        return KeptPath(_concat(codes)[: own.length], _concat(slots)[: own.length])
 
     def known(self, after: Handle | None, namespace: Namespace) -> Known:
         """What a locked handle stands for.

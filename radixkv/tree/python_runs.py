@@ -18,6 +18,9 @@ class PythonRunParts:
     def is_done(self) -> bool:
         return not self._ends
 
+    def sort(self) -> None:
+        self._ends.sort(key=lambda end: -end[1])  # taken from the back
+
     def take(self, num_tokens: int) -> list[Stored]:
         if self._epoch != self._nodes.epoch:
             raise StaleHandleError("the tree was reset; begin again")

@@ -22,6 +22,7 @@ from radixkv.tree.radix_tree import (
     Handle,
     InsertFromResult,
     InsertResult,
+    KeptPath,
     Ledger,
     MatchResult,
     NodeInfo,
@@ -113,6 +114,9 @@ class PythonRadixTree(RadixTree):
 
     def dec_lock_ref(self, handle: Handle) -> None:
         self.nodes.unlock(handle)
+
+    def path_of(self, handle: Handle) -> KeptPath:
+        return self.nodes.path_of(handle)
 
     # ---- changing ----
 

@@ -57,6 +57,13 @@ class InsertFromResult(NamedTuple):
     taken: slice | Int64Array
 
 
+class KeptPath(NamedTuple):
+    """codes, slots: (length,) int32 each, of the tokens of a handle; codes as in `NodeInfo`."""
+
+    codes: Int32Array
+    slots: Int32Array
+
+
 class AdmitResult(NamedTuple):
     """length: tokens matched. handle: of these, locked; None: no room now. evicted: in tokens."""
 
@@ -189,8 +196,12 @@ class RunParts(Protocol):
     def is_done(self) -> bool:
         """Whether all runs were taken."""
 
+    def sort(self) -> None:
+        """Have them come by number, and so each after its parent. Before any is taken; needs no
+        lock, as the tree is not read."""
+
     def take(self, num_tokens: int) -> list[Stored]:
-        """The next runs, of about so many tokens, in any order. Cost: O(tokens).
+        """The next runs, of about so many tokens. Cost: O(tokens).
 
         Raises StaleHandleError once the tree was reset.
         """
@@ -455,6 +466,13 @@ class RadixTree:
         `token_ids` stay cached; without any, all of the namespace goes. Where they are not cached
         whole, nothing is below them. Cost: as `match_prefix`, and O(nodes below).
         Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError.
+        """
+        raise NotImplementedError
+
+    def path_of(self, handle: Handle) -> KeptPath:
+        """The tokens of a handle and their slots, copies. Refreshes nothing. Cost: O(length).
+
+        Raises StaleHandleError.
         """
         raise NotImplementedError
 

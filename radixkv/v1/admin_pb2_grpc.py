@@ -70,14 +70,14 @@ class AdminServiceServicer(object):
         raise NotImplementedError('Method not implemented!')
 
     def CheckIntegrity(self, request, context):
-        """Checks every invariant of the tree. O(nodes); holds the writer while it runs.
+        """Checks every invariant, in steps between which other calls are served. O(slots).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def DumpTree(self, request, context):
-        """Nodes depth first from a snapshot, for debugging.
+        """Nodes depth first as they were at one revision, for debugging.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

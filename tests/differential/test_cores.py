@@ -13,7 +13,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 
 from radixkv import DEFAULT, Namespace
 from radixkv.tree import POLICIES, MatchResult
-from radixkv.tree.shares import Share
+from radixkv.tree.shares import Share, Shares
 from tests.differential.pair import Handles, Pair
 from tests.support.token_forms import TOKEN_FORMS
 
@@ -28,7 +28,7 @@ NAMESPACES = (
     Namespace(adapter="a"),
     Namespace(salt="", weight_version=2**64 - 1),
 )
-SHARES = (
+SHARES: tuple[Shares, ...] = (
     {},
     {"a": Share(reserve=5)},
     {"a": Share(reserve=3, cap=6), None: Share(cap=9), "": Share(reserve=2)},

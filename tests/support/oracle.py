@@ -143,7 +143,8 @@ class Oracle:
     @property
     def by_share(self) -> dict:
         """Evictable and protected tokens of each share."""
-        sizes, locked = {}, self.locked
+        sizes: dict = {}
+        locked = self.locked
         for page in self.tree:
             share = self.shares.of(page[0])
             both = list(sizes.get(share, (0, 0)))

@@ -5,7 +5,8 @@ from typing import Any
 from radixkv import Namespace
 from radixkv.tree.shares import Shares
 
-REST, NOBODY = object(), object()
+REST: Any = object()
+NOBODY: Any = object()
 Sizes = dict[Any, tuple[int, int]]  # of each share: evictable and protected tokens
 
 

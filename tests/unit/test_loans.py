@@ -1,5 +1,6 @@
 """Pins and slots on loan: what is held of a cache by others than its own requests."""
 
+import tracemalloc
 from unittest.mock import MagicMock
 
 import numpy as np
@@ -336,3 +337,34 @@ def test_random_borrowers_while_an_engine_runs(new_cache, page_size, rng):
         cache.loans.free_aside(each)
     stats = cache.stats()
     assert (stats.allocated, stats.protected, stats.waiting) == (0, 0, 0)
+
+
+def test_a_pin_costs_the_same_whatever_its_length(core):
+    """A pin of a million tokens took 8 MB; 65,536 of them may be held."""
+    cache = PrefixCache(50_000, core=core)
+    cache.finish(cache.admit(list(range(50_000))))
+    prompt = np.arange(50_000, dtype=np.int32)
+    cache.loans.pin(prompt)
+    tracemalloc.start()
+    pins = [cache.loans.pin(prompt) for _ in range(64)]
+    size, _ = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert size / len(pins) < 2_000
+    assert {pin.length for pin in pins} == {50_000}
+
+
+def test_tokens_are_moved_below_a_pin_one_at_a_time(core):
+    cache = PrefixCache(20_100, core=core)
+    cache.finish(cache.admit(list(range(20_000))))
+    pin = cache.loans.pin(np.arange(20_000, dtype=np.int32))
+    borrower = cache.loans.new_borrower()
+    slots, _ = cache.loans.allocate(borrower, 100)
+    for at in range(100):
+        insert = Insert(np.array([70_000 + at], np.int32), slots[at : at + 1], pin=pin, keep=True)
+        (done,) = cache.loans.store(borrower, [insert])
+        assert (done.existing_length, done.cached_length) == (20_000 + at, 20_001 + at)
+        pin = done.pin
+    whole = [*range(20_000), *range(70_000, 70_100)]
+    assert pin.token_ids.tolist() == whole
+    assert cache.probe(whole) == 20_100
+    assert cache.check_integrity() == []

@@ -100,7 +100,7 @@ class MatchHandlers:
             pin = context.cache.loans.pin(key.token_ids, namespace, content=key.content)
             slots = codec.pack(pin.slots) if request.want_slots else b""
             pin_id = context.leases.add_pin(lease, pin)
-            matches.append(PrefixMatch(matched_length=len(pin.slots), slots=slots, pin_id=pin_id))
+            matches.append(PrefixMatch(matched_length=pin.length, slots=slots, pin_id=pin_id))
         return matches
 
     def release_pins(self, request: ReleasePinsRequest, call: Call) -> ReleasePinsResponse:
