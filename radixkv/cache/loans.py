@@ -97,19 +97,25 @@ class Loans:
 
     @transaction
     def pin(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> Pin:
         """A pin on the longest cached prefix, found and counted as `match_prefix` does.
 
-        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present,
-        InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        A miss gives a pin of length 0. checked: as for `PrefixCache.match_prefix`.
+        Raises StaleWeightsError for other weights than the present, InvalidTokensError,
+        InvalidContentError, InvalidNamespaceError.
         """
-        tokens = self._reader.token_ids(token_ids)
+        tokens, spans = self._reader.key(token_ids, content, checked)
         present = self._weights.to_store(namespace)
-        match = self._lookups.match(tokens, present, content)
+        match = self._lookups.match(tokens, present, spans)
         self._slots.tree.inc_lock_ref(match.handle)
         known = tokens[: match.length].copy()
-        pin = Pin(present, known, cut_content(content, match.length), match.slots, match.handle)
+        pin = Pin(present, known, cut_content(spans, match.length), match.slots, match.handle)
         self.pins.add(pin)
         return pin
 
@@ -216,26 +222,34 @@ class Loans:
 
     @transaction
     def store(
-        self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
+        self,
+        borrower: int,
+        inserts: Sequence[Insert],
+        namespace: Namespace = DEFAULT,
+        *,
+        checked: bool = False,
     ) -> list[Inserted]:
         """Store all of them, as one revision, or nothing; pins that are not kept are dropped.
 
         Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
         give back the slots that they replace, once no kernel reads them.
+        checked: tokens, slots and content of each are as a `Reader` gave them, not read again.
         Raises InvalidSlotsError, SlotNotAllocatedError, StaleHandleError,
         StaleWeightsError, and then nothing changed.
         """
         present = self._weights.to_store(namespace)
-        checked = [self._checked(borrower, insert) for insert in inserts]
-        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
-        pins = [insert.pin for insert in checked if insert.pin is not None]
+        read = list(inserts) if checked else [self._read(insert) for insert in inserts]
+        for insert in read:
+            self._check(borrower, insert)
+        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in read)]))
+        pins = [insert.pin for insert in read if insert.pin is not None]
         if len(set(pins)) != len(pins):
             raise InvalidArgumentError("pins must be distinct; got one twice")
         if any(pin.namespace != present for pin in pins):
             raise InvalidNamespaceError(
                 f"pins must be of the namespace that is stored, {present}; got one of another"
             )
-        done = [self._store(borrower, insert, present) for insert in checked]
+        done = [self._store(borrower, insert, present) for insert in read]
         self._slots.keep_bound()
         return done
 
@@ -274,9 +288,13 @@ class Loans:
 
     # ---- checks ----
 
-    def _checked(self, borrower: int, insert: Insert) -> Insert:
+    def _read(self, insert: Insert) -> Insert:
         tokens, slots = self._reader.token_ids(insert.token_ids), self._reader.slots(insert.slots)
         spans = tuple(check_content(insert.content, len(tokens)))
+        return Insert(tokens, slots, spans, insert.pin, insert.keep)
+
+    def _check(self, borrower: int, insert: Insert) -> None:
+        tokens, slots, pin = insert.token_ids, insert.slots, insert.pin
         if len(tokens) != len(slots):
             raise InvalidSlotsError(
                 f"slots must be one for each of {len(tokens)} tokens; got {len(slots)}"
@@ -289,10 +307,8 @@ class Loans:
                 f"slots of a whole page must be {size} in a row, from a multiple of {size}; "
                 "got others"
             )
-        pin = insert.pin
         if pin is not None and (pin not in self.pins or pin.handle is None):
             raise StaleHandleError("pin must be held; got one that was dropped or reset")
-        return Insert(tokens, slots, spans, pin, insert.keep)
 
     def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
         self._slots.allocator.check_range(slots)

@@ -52,7 +52,12 @@ class Tree:
         checked: bool = False,
     ) -> MatchResult: ...
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int: ...
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
@@ -60,7 +65,9 @@ class Tree:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
     ) -> list[int]: ...
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
+    ) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
     def dec_lock_ref(self, handle: ContractHandle) -> None: ...
     def insert(

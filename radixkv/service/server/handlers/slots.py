@@ -117,7 +117,8 @@ class SlotHandlers:
         context.leases.check_pins(call.caller, lease, new_pins)
         namespace = codec.read_namespace(request.namespace)
         try:
-            done = self._loans.store(context.leases.borrower(lease), inserts, namespace)
+            borrower = context.leases.borrower(lease)
+            done = self._loans.store(borrower, inserts, namespace, checked=True)
         except StaleHandleError as error:
             raise PinNotFoundError(str(error), pin=0) from error
         stored = sum(max(0, each.cached_length - each.existing_length) for each in done)
