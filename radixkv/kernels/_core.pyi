@@ -23,8 +23,8 @@ from radixkv.tree.reader import TokenIds
 HAS_ASSERTIONS: bool
 
 def read_ids(ids: object) -> Int32Array | None:
-    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
-    id, or for all else."""
+    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is not a
+    token id, or for all else."""
 
 def copy_ids(ids: object) -> tuple[Int32Array, int] | None:
     """A copy of what `read_ids` reads, in an array with room for a quarter more, and its length."""
