@@ -1,4 +1,8 @@
-"""The slots of a cache: in the tree, or in the ledger, and moved between the two."""
+"""The slots of a cache: in the tree, or in the ledger, and moved between the two.
+
+Everything that evicts from a cache comes through here, but for an admission, whose one call of
+`RadixTree.admit` matches, locks, evicts and takes. What goes first is the tree's policy.
+"""
 
 from collections.abc import Iterable
 
@@ -36,14 +40,20 @@ class Slots:
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
-        """Tokens evicted, whose slots are freed behind `fence`."""
+        """Tokens evicted: `num_tokens` in whole pages, or all that are evictable.
+
+        Their slots are freed behind `fence`. Cost: as `RadixTree.evict`.
+        """
         slots = self.tree.evict(num_tokens)
         self.totals.evicted_tokens += len(slots)
         self.ledger.free(slots, fence)
         return len(slots)
 
     def keep_bound(self, fence: Fence | None = None) -> None:
-        """Evict what the tree keeps beyond its bound."""
+        """Evict what the tree keeps beyond its bound.
+
+        Called at the end of each verb after which more may be kept, or less locked.
+        """
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 

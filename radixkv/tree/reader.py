@@ -41,7 +41,10 @@ class Reader:
         return _as_int32(values, name, InvalidTokensError) if ids is None else ids
 
     def copy_token_ids(self, values: TokenIds) -> tuple[Int32Array, int]:
-        """A copy of `token_ids(values)` in an array with room for more, and how many they are."""
+        """A copy of `token_ids(values)` in an array with room for more, and how many they are.
+
+        Raises InvalidTokensError. Cost: O(n).
+        """
         copied = self.copy_ids(values)
         if copied is not None:
             return copied

@@ -17,7 +17,7 @@ from radixkv.rpc.call import Call
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
 from radixkv.service.server.handlers.context import HandlerContext
 from radixkv.service.server.leases import LeaseRecord
-from radixkv.tree import as_slots
+from radixkv.tree import Namespace, as_slots
 from radixkv.v1.prefix_cache_pb2 import (
     AllocateSlotsRequest,
     AllocateSlotsResponse,
@@ -100,13 +100,16 @@ class SlotHandlers:
         """Store sequences in the tree; the reply says what was cached before, nothing is freed."""
         self._context.check_lends("InsertPrefix")
         codec.check_batch(len(request.inserts), "inserts")
-        call.caller.check_namespace(codec.read_namespace(request.namespace))
+        namespace = codec.read_namespace(request.namespace)
+        call.caller.check_namespace(namespace)
         with self._context.once(request, call, InsertPrefixResponse) as reply:
             if reply.message is None:
-                reply.message = self._insert(request, call)
+                reply.message = self._insert(request, call, namespace)
         return reply.message
 
-    def _insert(self, request: InsertPrefixRequest, call: Call) -> InsertPrefixResponse:
+    def _insert(
+        self, request: InsertPrefixRequest, call: Call, namespace: Namespace
+    ) -> InsertPrefixResponse:
         context = self._context
         lease = context.held_lease(request, call)
         inserts = [
@@ -115,7 +118,6 @@ class SlotHandlers:
         ]
         new_pins = sum(insert.keep and insert.pin is None for insert in inserts)
         context.leases.check_pins(call.caller, lease, new_pins)
-        namespace = codec.read_namespace(request.namespace)
         try:
             borrower = context.leases.borrower(lease)
             done = self._loans.store(borrower, inserts, namespace, checked=True)
