@@ -238,9 +238,7 @@ class Loans:
         StaleWeightsError, and then nothing changed.
         """
         present = self._weights.to_store(namespace)
-        read = list(inserts) if checked else [self._read(insert) for insert in inserts]
-        for insert in read:
-            self._check(borrower, insert)
+        read = [self._checked(borrower, insert, checked) for insert in inserts]
         check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in read)]))
         pins = [insert.pin for insert in read if insert.pin is not None]
         if len(set(pins)) != len(pins):
@@ -288,13 +286,11 @@ class Loans:
 
     # ---- checks ----
 
-    def _read(self, insert: Insert) -> Insert:
-        tokens, slots = self._reader.token_ids(insert.token_ids), self._reader.slots(insert.slots)
-        spans = tuple(check_content(insert.content, len(tokens)))
-        return Insert(tokens, slots, spans, insert.pin, insert.keep)
-
-    def _check(self, borrower: int, insert: Insert) -> None:
-        tokens, slots, pin = insert.token_ids, insert.slots, insert.pin
+    def _checked(self, borrower: int, insert: Insert, is_read: bool) -> Insert:
+        tokens, slots, spans = insert.token_ids, insert.slots, insert.content
+        if not is_read:
+            tokens, slots = self._reader.token_ids(tokens), self._reader.slots(slots)
+            spans = tuple(check_content(spans, len(tokens)))
         if len(tokens) != len(slots):
             raise InvalidSlotsError(
                 f"slots must be one for each of {len(tokens)} tokens; got {len(slots)}"
@@ -307,8 +303,10 @@ class Loans:
                 f"slots of a whole page must be {size} in a row, from a multiple of {size}; "
                 "got others"
             )
+        pin = insert.pin
         if pin is not None and (pin not in self.pins or pin.handle is None):
             raise StaleHandleError("pin must be held; got one that was dropped or reset")
+        return Insert(tokens, slots, spans, pin, insert.keep)
 
     def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
         self._slots.allocator.check_range(slots)

@@ -40,10 +40,7 @@ class Slots:
         return slots
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
-        """Tokens evicted: `num_tokens` in whole pages, or all that are evictable.
-
-        Their slots are freed behind `fence`. Cost: as `RadixTree.evict`.
-        """
+        """Tokens evicted, whose slots are freed behind `fence`."""
         slots = self.tree.evict(num_tokens)
         self.totals.evicted_tokens += len(slots)
         self.ledger.free(slots, fence)

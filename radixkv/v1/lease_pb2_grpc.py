@@ -29,7 +29,7 @@ class LeaseServiceStub(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over no other's slots.
+    client that wakes up writes over nobody.
     """
 
     def __init__(self, channel):
@@ -69,7 +69,7 @@ class LeaseServiceServicer(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over no other's slots.
+    client that wakes up writes over nobody.
     """
 
     def GrantLease(self, request, context):
@@ -147,7 +147,7 @@ class LeaseService(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over no other's slots.
+    client that wakes up writes over nobody.
     """
 
     @staticmethod

@@ -30,24 +30,24 @@ Change: TypeAlias = Stored | Trimmed | Cleared
 
 
 @dataclass(slots=True, eq=False)
-class _MirroredRun:
+class _Run:
     """Tokens that hang on `parent` behind its first `offset`. number 0: the root of a namespace.
 
     ends: how many blocks that were reported end at each place. hung: the runs that hang at each.
     """
 
     number: int
-    parent: "_MirroredRun | None"
+    parent: "_Run | None"
     offset: int
     codes: Int32Array
     ends: Counter[int] = field(default_factory=Counter)
-    hung: dict[int, list["_MirroredRun"]] = field(default_factory=dict)
+    hung: dict[int, list["_Run"]] = field(default_factory=dict)
 
     def needed(self) -> int:
         """Tokens up to the last at which anything ends or hangs."""
         return max(max(self.ends, default=0), max(self.hung, default=0))
 
-    def after(self, offset: int, token: int) -> "tuple[_MirroredRun, int] | None":
+    def after(self, offset: int, token: int) -> "tuple[_Run, int] | None":
         """Where `token` is behind the first `offset` tokens."""
         if offset < len(self.codes) and self.codes[offset] == token:
             return self, offset
@@ -67,7 +67,7 @@ class _Block:
     ids: Int32Array
     namespace: Namespace
     count: int = 1
-    run: _MirroredRun | None = None
+    run: _Run | None = None
     end: int = 0
 
 
@@ -86,7 +86,7 @@ class BlockMirror:
     def _clear(self) -> None:
         self._blocks: dict[Name, _Block] = {}
         self._below: dict[Name | None, list[Name]] = {}
-        self._roots: dict[Namespace, _MirroredRun] = {}
+        self._roots: dict[Namespace, _Run] = {}
 
     def follow(self, events: Iterable[Mapping[str, Any]]) -> list[Change]:
         """What decoded events change, in order. Raises InvalidArgumentError for other blocks."""
@@ -144,14 +144,14 @@ class BlockMirror:
             stack += below
             yield from self._hang(place, chain)
 
-    def _place_above(self, block: _Block) -> tuple[_MirroredRun, int] | None:
+    def _place_above(self, block: _Block) -> tuple[_Run, int] | None:
         """Where a block's tokens begin; None: what is above it is not there."""
         if block.parent is None:
-            return self._roots.setdefault(block.namespace, _MirroredRun(0, None, 0, EMPTY)), 0
+            return self._roots.setdefault(block.namespace, _Run(0, None, 0, EMPTY)), 0
         parent = self._blocks.get(block.parent)
         return None if parent is None or parent.run is None else (parent.run, parent.end)
 
-    def _hang(self, place: tuple[_MirroredRun, int], chain: list[_Block]) -> Iterator[Stored]:
+    def _hang(self, place: tuple[_Run, int], chain: list[_Block]) -> Iterator[Stored]:
         """Blocks one behind the other: what is there already is walked, the rest is a run."""
         at = 0  # tokens of the chain that are there
         ids = np.concatenate([block.ids for block in chain])
@@ -162,7 +162,7 @@ class BlockMirror:
                 _end(chain[at // self.block_size - 1], run, offset)
         if at == len(ids):
             return
-        new = _MirroredRun(next(self._numbers), run, offset, ids[at:])
+        new = _Run(next(self._numbers), run, offset, ids[at:])
         run.hung.setdefault(offset, []).append(new)
         for number in range(at // self.block_size, len(chain)):
             _end(chain[number], new, (number + 1) * self.block_size - at)
@@ -187,7 +187,7 @@ class BlockMirror:
 
     def _untell(self, name: Name) -> Iterator[Trimmed]:
         """The block and all below it are not there from the root on any more."""
-        stack, runs = [name], dict[_MirroredRun, None]()
+        stack, runs = [name], dict[_Run, None]()
         while stack:
             block = self._blocks[here := stack.pop()]
             run = block.run
@@ -202,12 +202,12 @@ class BlockMirror:
             yield from _shorten(run)
 
 
-def _end(block: _Block, run: _MirroredRun, end: int) -> None:
+def _end(block: _Block, run: _Run, end: int) -> None:
     block.run, block.end = run, end
     run.ends[end] += 1
 
 
-def _shorten(run: _MirroredRun) -> Iterator[Trimmed]:
+def _shorten(run: _Run) -> Iterator[Trimmed]:
     """Cut what nothing needs any more off a run, and off those that it hung on."""
     while run.parent is not None and (keep := run.needed()) < len(run.codes):
         run.codes = run.codes[:keep]
