@@ -1,7 +1,8 @@
 """The slots of a cache: in the tree, or in the ledger, and moved between the two.
 
 Everything that evicts from a cache comes through here, but for an admission, whose one call of
-`RadixTree.admit` matches, locks, evicts and takes. What goes first is the tree's policy.
+`RadixTree.admit` matches, locks, evicts and takes. What goes first is the tree's policy. Each verb
+after which more may be kept, or less is locked, ends with `keep_bound`.
 """
 
 from collections.abc import Iterable
@@ -47,10 +48,7 @@ class Slots:
         return len(slots)
 
     def keep_bound(self, fence: Fence | None = None) -> None:
-        """Evict what the tree keeps beyond its bound.
-
-        Called at the end of each verb after which more may be kept, or less locked.
-        """
+        """Evict what the tree keeps beyond its bound."""
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 

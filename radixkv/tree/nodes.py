@@ -361,7 +361,7 @@ class Nodes:
             )
         return Known(own.length, node)
 
-    # ---- inserting ----
+    # ---- inserting and evicting ----
 
     def insert(
         self,
@@ -442,8 +442,6 @@ class Nodes:
         self._place(node)
         assert node.start == head.end
         return head
-
-    # ---- evicting ----
 
     def evict(self, count: int) -> Int32Array:
         """Slots of `count` tokens (whole pages), or of all that are evictable."""
