@@ -24,7 +24,7 @@ Py_ssize_t size_of(PyObject* self) {
     return static_cast<Py_ssize_t>(nb::inst_ptr<Changes>(self)->size());
 }
 
-// Every request asks whether anything changed: a slot is no look-up of a method.
+// Every request asks whether anything changed: a slot needs no look-up of a method.
 PyType_Slot slots[] = {{Py_sq_length, reinterpret_cast<void*>(size_of)}, {0, nullptr}};
 
 }  // namespace

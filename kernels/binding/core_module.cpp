@@ -104,9 +104,9 @@ void bind_tree(nb::module_& module) {
         .def("path_slots", &TreeBinding::path_slots, "handle"_a.none())
         .def("path_slices", &TreeBinding::path_slices, "handle"_a.none(), "most"_a.none())
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
-             nb::kw_only(), "content"_a.none() = none)
+             nb::kw_only(), "content"_a.none() = none, "checked"_a = false)
         .def("probe_batch", &TreeBinding::probe_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("match_batch", &TreeBinding::match_batch, "prompts"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),

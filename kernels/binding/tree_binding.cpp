@@ -174,12 +174,12 @@ TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle sha
       content_(python().ContentTable()),
       number_(next_number++) {}
 
-// Nothing where there is no content.
+// Nothing where there is no content. checked: the spans were; ids are read unless they fit.
 nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern,
                                bool checked) const {
     if (!is_given(content)) return {};
     nb::object tokens = token_array(ids, checked);
-    return content_.attr("encode")(tokens, content, "intern"_a = intern);
+    return content_.attr("encode")(tokens, content, "intern"_a = intern, "checked"_a = checked);
 }
 
 // ---- looking ----
@@ -197,11 +197,11 @@ std::optional<uint32_t> TreeBinding::probe_key(NodeId root, const Key& key) cons
     return key.is_good(length) ? std::optional(length) : std::nullopt;
 }
 
-uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content) {
-    nb::object codes = encode(ids, content, false);
+uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content, bool checked) {
+    nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
-        ids, codes, false, [&] { root = spaces_.find(space); },
+        ids, codes, checked, [&] { root = spaces_.find(space); },
         [&](const auto& key) { return probe_key(root, key); });
 }
 
@@ -524,7 +524,7 @@ nb::object TreeBinding::evict(nb::handle num_tokens, nb::handle space, nb::handl
 }
 
 nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
-    nb::object codes = encode(ids, content, false);
+    nb::object codes = encode(ids, content, false, false);
     if (!codes) codes = convert_token_ids(ids, "token_ids");
     auto array = view_int32(codes);
     Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
@@ -662,7 +662,7 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
                               nb::handle extra) {
     uint64_t more = checked_count(extra, "extra");
     uint64_t limit = max_cached.is_none() ? UINT64_MAX : checked_count(max_cached, "max_cached");
-    nb::object codes = encode(ids, content, false);
+    nb::object codes = encode(ids, content, false, true);
     NodeId root = NONE;
     uint64_t needed = 0;
     Descent found;
@@ -705,7 +705,7 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     check_known(held, space);
-    nb::object codes = encode(ids, content, true);
+    nb::object codes = encode(ids, content, true, true);
     int32_t* table = nullptr;
     std::vector<int32_t> duplicates;
     Inserted inserted = insert_codes(ids, codes, false, space, [&](NodeId root, const auto& key) {

@@ -37,10 +37,10 @@ class TreeBinding {
     nb::object match_handle(nb::handle ids, nb::handle space, nb::handle content);
     nb::object path_slots(nb::handle handle);
     nb::object path_slices(nb::handle handle, nb::handle most);
-    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
+    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content, bool checked);
     nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
     nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
-    nb::list probe_batch(nb::handle prompts, nb::handle space);
+    nb::list probe_batch(nb::handle prompts, nb::handle space, bool checked);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object path_of(nb::handle handle);
@@ -151,7 +151,7 @@ class TreeBinding {
     bool take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out);
     Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
-    nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked = false) const;
+    nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);
     Known known_by(nb::handle after, size_t size) const;

@@ -103,8 +103,8 @@ void TreeBinding::wait_for_readers() const {
     }
 }
 
-nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
-    Prompts keys(prompts, false);
+nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space, bool checked) {
+    Prompts keys(prompts, checked);
     std::vector<uint32_t> lengths(keys.size());
     NodeId root = spaces_.find(space);
     {

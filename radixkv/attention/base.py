@@ -28,8 +28,8 @@ class AttentionBatch:
     another, as kv_indices and kv_indptr). Rows that share a slot share all before it, and at larger
     pages a row fills its pages in order, as the rows of the cache do.
     query_lens: 1 or more each. row_versions: one a request, all different. A version that the last
-    step had, too, promises that the row is the same one, possibly with slots added: what is on a
-    device already is not sent again. None promises nothing.
+    step also had means that the row is the same one, possibly with slots added: what is on a
+    device already is not sent again. None: each row may be another.
     Raises InvalidArgumentError.
     """
 

@@ -134,4 +134,5 @@ class DeviceTable:
 
 
 def grown(have: int, want: int) -> int:
+    """A size of at least `have` and `want`, the next power of two where it grows."""
     return max(have, 1 << (want - 1).bit_length())

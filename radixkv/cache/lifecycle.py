@@ -229,12 +229,12 @@ class Lifecycle:
             row,
             table,
             capacity,
-            request.token_ids.copy(),
-            request.length,
-            request.length,
-            request.shared,
-            request.handle,
-            request.generation,
+            tokens=request.token_ids.copy(),
+            length=request.length,
+            cached_len=request.length,
+            shared=request.shared,
+            handle=request.handle,
+            generation=request.generation,
         )
         if request.handle is not None:
             self._tree.inc_lock_ref(request.handle)

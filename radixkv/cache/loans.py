@@ -99,19 +99,24 @@ class Loans:
 
     @transaction
     def pin(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> Pin:
         """A pin on the longest cached prefix, found and counted as `match_prefix` does.
 
-        A miss gives a pin of length 0. Raises StaleWeightsError for other weights than the present,
-        InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        A miss gives a pin of length 0. checked: as for `PrefixCache.match_prefix`.
+        Raises StaleWeightsError for other weights than the present, InvalidTokensError,
+        InvalidContentError, InvalidNamespaceError.
         """
-        tokens = self._reader.token_ids(token_ids)
+        tokens, spans = self._reader.key(token_ids, content, checked)
         present = self._weights.to_store(namespace)
-        match = self._lookups.match(tokens, present, content)
+        match = self._lookups.match(tokens, present, spans)
         self._slots.tree.inc_lock_ref(match.handle)
-        spans = cut_content(content, match.length)
-        pin = Pin(self._slots.tree, present, spans, match.handle)
+        pin = Pin(self._slots.tree, present, cut_content(spans, match.length), match.handle)
         self.pins.add(pin)
         return pin
 
@@ -222,26 +227,32 @@ class Loans:
 
     @transaction
     def store(
-        self, borrower: int, inserts: Sequence[Insert], namespace: Namespace = DEFAULT
+        self,
+        borrower: int,
+        inserts: Sequence[Insert],
+        namespace: Namespace = DEFAULT,
+        *,
+        checked: bool = False,
     ) -> list[Inserted]:
         """Store all of them, as one revision, or nothing; pins that are not kept are dropped.
 
         Whole pages of each are stored. Frees nothing: point your rows at the replacements, then
         give back the slots that they replace, once no kernel reads them.
+        checked: tokens, slots and content of each are as a `Reader` gave them, not read again.
         Raises InvalidSlotsError, SlotNotAllocatedError, StaleHandleError,
         StaleWeightsError, and then nothing changed.
         """
         present = self._weights.to_store(namespace)
-        checked = [self._checked(borrower, insert) for insert in inserts]
-        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in checked)]))
-        pins = [insert.pin for insert in checked if insert.pin is not None]
+        read = [self._checked(borrower, insert, checked) for insert in inserts]
+        check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in read)]))
+        pins = [insert.pin for insert in read if insert.pin is not None]
         if len(set(pins)) != len(pins):
             raise InvalidArgumentError("pins must be distinct; got one twice")
         if any(pin.namespace != present for pin in pins):
             raise InvalidNamespaceError(
                 f"pins must be of the namespace that is stored, {present}; got one of another"
             )
-        done = [self._store(borrower, insert, present) for insert in checked]
+        done = [self._store(borrower, insert, present) for insert in read]
         self._slots.keep_bound()
         return done
 
@@ -280,9 +291,11 @@ class Loans:
 
     # ---- checks ----
 
-    def _checked(self, borrower: int, insert: Insert) -> Insert:
-        tokens, slots = self._reader.token_ids(insert.token_ids), self._reader.slots(insert.slots)
-        spans = tuple(check_content(insert.content, len(tokens)))
+    def _checked(self, borrower: int, insert: Insert, is_read: bool) -> Insert:
+        tokens, slots, spans = insert.token_ids, insert.slots, insert.content
+        if not is_read:
+            tokens, slots = self._reader.token_ids(tokens), self._reader.slots(slots)
+            spans = tuple(check_content(spans, len(tokens)))
         if len(tokens) != len(slots):
             raise InvalidSlotsError(
                 f"slots must be one for each of {len(tokens)} tokens; got {len(slots)}"

@@ -6,7 +6,7 @@ from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.slots import Slots
 from radixkv.cache.weights import Weights
-from radixkv.tree import MatchResult, Namespace, TokenIds
+from radixkv.tree import MatchResult, Namespace
 from radixkv.tree.content import Content
 
 
@@ -15,7 +15,8 @@ class Lookups:
 
     Those of admissions are counted by `Lifecycle`, with all else that it counts of them: a call
     more would be felt there. estimator: observes each look-up that is counted. Runs inside a
-    transaction. Each raises InvalidNamespaceError for what is not a Namespace.
+    transaction. Tokens, (n,) int32 each, and spans of content come checked.
+    Each raises InvalidNamespaceError for what is not a Namespace.
     """
 
     def __init__(
@@ -25,7 +26,7 @@ class Lookups:
         self.estimator = estimator
 
     def match(self, tokens: Int32Array, namespace: Namespace, content: Content) -> MatchResult:
-        """`RadixTree.match_prefix`. tokens: (n,) int32, checked. Raises InvalidContentError."""
+        """`RadixTree.match_prefix`."""
         is_present, present = self._weights.is_present(namespace), self._weights.present(namespace)
         visible, spans = (tokens, content) if is_present else (tokens[:0], ())
         match = self._tree.match_prefix(visible, present, content=spans, checked=True)
@@ -59,17 +60,18 @@ class Lookups:
                 self.observe(prompt, present, ())
         return prompts, present
 
-    def probe(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
+    def probe(self, tokens: Int32Array, namespace: Namespace, content: Content) -> int:
         """`RadixTree.probe`; counts nothing."""
         if not self._weights.is_present(namespace):
             return 0
-        return self._tree.probe(token_ids, self._weights.present(namespace), content=content)
+        present = self._weights.present(namespace)
+        return self._tree.probe(tokens, present, content=content, checked=True)
 
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace) -> list[int]:
+    def probe_batch(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[int]:
         """`probe` of each prompt."""
         if not self._weights.is_present(namespace):
             return [0 for _ in prompts]
-        return self._tree.probe_batch(prompts, self._weights.present(namespace))
+        return self._tree.probe_batch(prompts, self._weights.present(namespace), checked=True)
 
     def _count(self, length: int, hit: int) -> None:
         self._totals.lookup_tokens += length

@@ -203,49 +203,64 @@ class PrefixCache:
 
     @transaction
     def match_prefix(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> MatchResult:
         """`RadixTree.match_prefix` in the present weights, counted as a look-up; takes nothing.
 
         token_ids: (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
+        checked: as for `RadixTree.match_prefix`, here and in the look-ups below.
         The slots, (length,) int32, may be evicted at the next call of anyone: to keep them,
         `admit`. Cost: as `RadixTree.match_prefix`.
         Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
-        return self._lookups.match(self._reader.token_ids(token_ids), namespace, content)
+        tokens, spans = self._reader.key(token_ids, content, checked)
+        return self._lookups.match(tokens, namespace, spans)
 
     @transaction
     def match_batch(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
         """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
 
         The native core lets other threads run meanwhile, though no other call of this cache.
         Raises InvalidTokensError, InvalidNamespaceError.
         """
-        return self._lookups.match_batch(self._reader.prompts(prompts), namespace)
+        return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
     @transaction
     def match_lengths(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
         """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
-        return self._lookups.match_lengths(self._reader.prompts(prompts), namespace)
+        return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
     @transaction
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int:
         """Tokens cached of `token_ids`; changes nothing, recency and counters included.
 
         Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
         """
-        return self._lookups.probe(token_ids, namespace, content)
+        tokens, spans = self._reader.key(token_ids, content, checked)
+        return self._lookups.probe(tokens, namespace, spans)
 
     @transaction
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
+    ) -> list[int]:
         """`probe` of each prompt, all at one revision."""
-        return self._lookups.probe_batch(prompts, namespace)
+        return self._lookups.probe_batch(self._reader.keys(prompts, checked), namespace)
 
     # ---- the life of a request ----
 

@@ -1,4 +1,9 @@
-"""The slots of a cache: in the tree, or in the ledger, and moved between the two."""
+"""The slots of a cache: in the tree, or in the ledger, and moved between the two.
+
+Everything that evicts from a cache comes through here, but for an admission, whose one call of
+`RadixTree.admit` matches, locks, evicts and takes. What goes first is the tree's policy. Each verb
+after which more may be kept, or less is locked, ends with `keep_bound`.
+"""
 
 from collections.abc import Iterable
 

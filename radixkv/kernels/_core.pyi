@@ -29,8 +29,8 @@ from radixkv.tree.tickets import Tickets
 HAS_ASSERTIONS: bool
 
 def read_ids(ids: object) -> Int32Array | None:
-    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is no token
-    id, or for all else."""
+    """The ids of a list, a tuple or an int array, an int32 array itself; None where one is not a
+    token id, or for all else."""
 
 def copy_ids(ids: object) -> tuple[Int32Array, int] | None:
     """A copy of what `read_ids` reads, in an array with room for a quarter more, and its length."""
@@ -64,7 +64,12 @@ class Tree:
     def path_slots(self, handle: ContractHandle) -> Int64Array: ...
     def path_slices(self, handle: ContractHandle, most: int) -> list[slice] | None: ...
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int: ...
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
@@ -72,7 +77,9 @@ class Tree:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
     ) -> list[int]: ...
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
+    ) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
     def dec_lock_ref(self, handle: ContractHandle) -> None: ...
     def path_of(self, handle: ContractHandle) -> KeptPath: ...

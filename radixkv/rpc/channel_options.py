@@ -23,7 +23,7 @@ SERVER_OPTIONS: Options = [
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_recv_ping_interval_without_data_ms", 10_000),
-    # A server that had no processor for a minute reads several pings at once: that is no attack.
+    # A server that had no processor for a minute reads several pings at once: no strike.
     ("grpc.http2.max_ping_strikes", 0),
 ]
 

@@ -1,8 +1,15 @@
 """The index: which token prefixes are cached, and in which slots.
 
-`radix_tree.py` says what every core does. The readable one is `python_tree.py` (checks) over
-`nodes.py` (the tree itself). `namespace.py`, `tokens.py` and `content.py` say what a key is,
-`policies/` what is evicted first.
+    radix_tree.py    what every core does
+    python_tree.py   the readable core: checks, over nodes.py, the tree itself
+    native_tree.py   the fast core: `kernels/tree/`, bound to Python by `kernels/binding/`
+    policies/        what is evicted first; nodes.Policy says when each hook is called
+    namespace.py, reader.py, content.py    what a key is, and how it is read
+    integrity.py     what must hold between any two calls
+
+When something is evicted is decided above: `RadixTree.take` evicts what an admission is short of,
+and `radixkv.cache.slots.Slots.keep_bound` what is kept beyond a bound. `docs/extending.md` adds a
+policy, step by step.
 """
 
 from radixkv.tree.content import ContentSpan

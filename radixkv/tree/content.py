@@ -50,27 +50,24 @@ class ContentTable:
     def __len__(self) -> int:
         return len(self._pair_of)
 
-    def encode(self, token_ids: Int32Array, content: Content, *, intern: bool) -> Int32Array:
+    def encode(
+        self, token_ids: Int32Array, content: Content, *, intern: bool, checked: bool = False
+    ) -> Int32Array:
         """The codes of a prompt; without spans `token_ids` itself.
 
         intern: number unknown content, until `settle` forgets what was not stored; without it,
-        unknown content is coded UNKNOWN.
+        unknown content is coded UNKNOWN. checked: the spans are what `check_content` gave.
         Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
         """
         if not content:
             return token_ids
-        return self.encode_spans(token_ids, check_content(content, len(token_ids)), intern=intern)
-
-    def encode_spans(
-        self, token_ids: Int32Array, spans: Iterable[ContentSpan], *, intern: bool
-    ) -> Int32Array:
-        """`encode` for spans that were checked."""
+        spans: Content = content if checked else check_content(content, len(token_ids))
         codes = token_ids.copy()
-        for span in spans:
-            run = codes[span.start : span.start + span.length]
+        for start, length, id_ in spans:
+            run = codes[start : start + length]
             for token in np.unique(run).tolist():
-                first, rest = self._codes((span.id, token), intern)
-                at = np.flatnonzero(token_ids[span.start : span.start + span.length] == token)
+                first, rest = self._codes((id_, token), intern)
+                at = np.flatnonzero(token_ids[start : start + length] == token)
                 run[at] = rest
                 if at[0] == 0:
                     run[0] = first

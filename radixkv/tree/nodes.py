@@ -10,6 +10,16 @@ A handle is (node, length). Splits only ever put heads above a node, so the node
 numbered from its leaf up, so a node is never newer than its parent and under LRU the oldest
 evictable node is always a leaf.
 
+Eviction, in the order in which it happens:
+
+    place_of    whether a node may go (an unlocked leaf), and the key that its policy gives it
+    _place      keeps `leaves` in that order, wherever a node is added, used, locked, split or cut
+    evict       asks the policy for victims until enough is free
+    _trim       cuts the victim's tail; _remove takes out a node without tokens
+
+`Node`, `Policy` and `Nodes` stand in one file because each place of a leaf calls all three: apart,
+the way of an admission changed file 32 times.
+
 `Nodes` trusts its caller: token ids, slots, spans and namespaces were checked before.
 """
 
@@ -74,10 +84,12 @@ class Node:
 
     @property
     def start(self) -> int:
+        """Tokens from the root to its first one."""
         return self.end - len(self.slots)
 
     @property
     def codes(self) -> Int32Array:
+        """(n,) int32, read-only: `key` as far as there are slots."""
         return np.frombuffer(self.key, np.int32, len(self.slots))
 
     @property
@@ -101,6 +113,13 @@ class Policy:
 
     A policy overrides what it needs; as it stands this is LRU. It has the same hooks in
     `kernels/tree/policies/policy.hpp`. `reset` starts a new one; it is pickled with its tree.
+
+        insert    split if the key ends inside a node, use, then add_root, add_leaf if it is new
+        lock      split if the handle ends inside a node
+        evict     begin_eviction, then victim and trim for each, then end_eviction
+
+    `order_key` is asked after each of them for the leaves that it changed; a match only makes
+    nodes newer, which changes a key but calls no other hook.
     """
 
     def __init__(self, page_size: int) -> None:
@@ -126,7 +145,7 @@ class Policy:
         """`head` was cut off the front of `tail` and is its parent now."""
 
     def trim(self, leaf: Node, keep: int) -> None:
-        """A leaf is about to lose its tokens from `keep` on."""
+        """A leaf is about to lose its tokens from `keep` on; at 0 it goes."""
 
     def begin_eviction(self, size: int) -> None:
         """Victims are about to be chosen in a tree of `size` tokens."""
@@ -267,6 +286,7 @@ class Nodes:
     # ---- recency and the order of eviction ----
 
     def _refresh(self, path: Sequence[Node]) -> None:
+        """Make the path the newest there is, its top newer than its leaf."""
         for node in reversed(path):
             self._touches += 1
             node.recency = self._touches
@@ -280,6 +300,7 @@ class Nodes:
         return None
 
     def _place(self, node: Node) -> None:
+        """Put a node where it belongs among the evictable leaves, or take it out."""
         key = self.place_of(node)
         if key == node.order_key:
             return
@@ -314,6 +335,7 @@ class Nodes:
         self._add_lock(node, -1)
 
     def _add_lock(self, node: Node | None, step: int) -> None:
+        """Lock the path down to `node` `step` times more."""
         while node is not None and node.parent is not None:
             was_free = node.lock_ref == 0
             node.lock_ref += step
@@ -372,7 +394,7 @@ class Nodes:
             )
         return Known(own.length, node)
 
-    # ---- changing ----
+    # ---- inserting and evicting ----
 
     def insert(
         self,
@@ -411,6 +433,7 @@ class Nodes:
     def _add_leaf(
         self, path: list[Node], namespace: Namespace, codes: Int32Array, slots: Int32Array
     ) -> Node:
+        """A leaf with these tokens below `path`."""
         parent = path[-1] if path else self._root_of(namespace)
         self._ids += 1
         self._runs += 1

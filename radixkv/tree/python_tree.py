@@ -80,20 +80,25 @@ class PythonRadixTree(RadixTree):
         return slices if len(slices) <= most else None
 
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int:
-        codes = self._encode(token_ids, content, False)
+        codes = self._encode(token_ids, content, checked)
         check_namespace(namespace)
         return self.nodes.find(codes, namespace).length
 
     def _encode(self, token_ids: TokenIds, content: Content, checked: bool) -> Int32Array:
-        tokens = cast("Int32Array", token_ids) if checked else PYTHON_READER.token_ids(token_ids)
-        return self.nodes.content.encode(tokens, content, intern=False)
+        tokens, spans = PYTHON_READER.key(token_ids, content, checked)
+        return self.nodes.content.encode(tokens, spans, intern=False, checked=True)
 
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
-        keys: Sequence[Any] = prompts if checked else PYTHON_READER.prompts(prompts)
+        keys = PYTHON_READER.keys(prompts, checked)
         check_namespace(namespace)
         return [self.nodes.match(codes, namespace) for codes in keys]
 
@@ -102,8 +107,10 @@ class PythonRadixTree(RadixTree):
     ) -> list[int]:
         return [match.length for match in self.match_batch(prompts, namespace, checked=checked)]
 
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
-        keys = PYTHON_READER.prompts(prompts)
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
+    ) -> list[int]:
+        keys = PYTHON_READER.keys(prompts, checked)
         check_namespace(namespace)
         return [self.nodes.find(codes, namespace).length for codes in keys]
 
@@ -139,10 +146,10 @@ class PythonRadixTree(RadixTree):
         if not checked:
             tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
         _check_lengths(known.length, len(tokens), len(own_slots))
+        codes = self.nodes.content.encode(tokens, content, intern=True, checked=checked)
         return self.nodes.insert(
-            self.nodes.content.encode(tokens, content, intern=True), own_slots, namespace,
-            priority=priority, chunked=chunked, known=known,
-        )  # fmt: skip
+            codes, own_slots, namespace, priority=priority, chunked=chunked, known=known
+        )
 
     def insert_from(
         self,
@@ -241,7 +248,7 @@ class PythonRadixTree(RadixTree):
         codes = token_ids[:limit]
         if content:
             spans = cut_content(content, limit)
-            codes = nodes.content.encode_spans(codes, spans, intern=False)
+            codes = nodes.content.encode(codes, spans, intern=False, checked=True)
         length, matched, handle = nodes.match(codes, namespace)
         # Lock before judging capacity: what is about to be used is not evictable.
         nodes.lock(handle)
@@ -280,7 +287,7 @@ class PythonRadixTree(RadixTree):
         ledger.check_range(own)
         codes = token_ids
         if content:
-            codes = nodes.content.encode_spans(token_ids, content, intern=True)
+            codes = nodes.content.encode(token_ids, content, intern=True, checked=True)
         there, found, handle = nodes.insert(
             codes, own, namespace, priority=priority, chunked=chunked, known=known
         )

@@ -260,8 +260,9 @@ class RadixTree:
 
         Cost: O(length) compares, O(nodes on the path) look-ups.
         token_ids: (n,) int32, n >= 0, ids >= 0. content: what placeholder tokens stand for, spans
-        (start, length, id: bytes). checked: the tokens are what a `Reader` gave, (n,) int32, and
-        are not read again. Raises InvalidTokensError, InvalidContentError.
+        (start, length, id: bytes). checked: the tokens are what a `Reader` gave, (n,) int32, the
+        spans what `check_content` gave; neither is read again.
+        Raises InvalidTokensError, InvalidContentError.
         """
         raise NotImplementedError
 
@@ -303,12 +304,19 @@ class RadixTree:
         raise NotImplementedError
 
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int:
         """How many tokens `match_prefix` would match; changes nothing, not even recency."""
         raise NotImplementedError
 
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
+    ) -> list[int]:
         """`probe` of each prompt, in order; a bad prompt raises before any answer.
 
         The native core lets other threads run meanwhile: the prompts must not change.
@@ -348,8 +356,8 @@ class RadixTree:
         after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
         guarantees them), and `slots` are those of the tokens behind it.
 
-        Cost: O(length) compares and copies. slots: (n,) int32, one a token. checked: tokens and
-        slots are what a `Reader` gave, and are not read again.
+        Cost: O(length) compares and copies. slots: (n,) int32, one a token. checked: as for
+        `match_prefix`, slots included.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
         NotLockedError, StaleHandleError, and then nothing changed.
         """

@@ -3,13 +3,14 @@
 from array import array
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias, cast
 
 import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
+from radixkv.tree.content import Content, check_content
 
 # Also any CPU tensor: whatever NumPy can read through the array protocol.
 TokenIds: TypeAlias = (
@@ -40,7 +41,10 @@ class Reader:
         return _as_int32(values, name, InvalidTokensError) if ids is None else ids
 
     def copy_token_ids(self, values: TokenIds) -> tuple[Int32Array, int]:
-        """A copy of `token_ids(values)` in an array with room for more, and how many they are."""
+        """A copy of `token_ids(values)` in an array with room for more, and how many they are.
+
+        Raises InvalidTokensError. Cost: O(n).
+        """
         copied = self.copy_ids(values)
         if copied is not None:
             return copied
@@ -53,6 +57,22 @@ class Reader:
         """As `token_ids`; raises InvalidSlotsError."""
         slots = self.read_ids(values)
         return _as_int32(values, name, InvalidSlotsError) if slots is None else slots
+
+    def key(
+        self, token_ids: TokenIds, content: Content, checked: bool
+    ) -> tuple[Int32Array, Content]:
+        """`token_ids` and the spans inside them; both as they are if they were `checked` before.
+
+        Raises InvalidTokensError, InvalidContentError.
+        """
+        if checked:
+            return cast("Int32Array", token_ids), content
+        tokens = self.token_ids(token_ids)
+        return tokens, check_content(content, len(tokens)) if content else ()
+
+    def keys(self, prompts: Sequence[TokenIds], checked: bool) -> Sequence[Int32Array]:
+        """`prompts`; as they are if they were `checked` before."""
+        return cast("Sequence[Int32Array]", prompts) if checked else self.prompts(prompts)
 
     def prompts(self, values: Sequence[TokenIds]) -> list[Int32Array]:
         """`token_ids` of each prompt; an error names the prompt by its number.

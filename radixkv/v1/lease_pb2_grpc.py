@@ -29,7 +29,7 @@ class LeaseServiceStub(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over nobody.
+    client that wakes up writes over no other's slots.
 
     Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
     metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to
@@ -73,7 +73,7 @@ class LeaseServiceServicer(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over nobody.
+    client that wakes up writes over no other's slots.
 
     Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
     metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to
@@ -155,7 +155,7 @@ class LeaseService(object):
     """Time-bounded ownership of pins and slots: what a dead client held comes back by itself. Slots
     of an expired lease stay in quarantine for a grace period before they are handed out again, and
     a client stops using its slots before its own clock says that the lease may have ended: a frozen
-    client that wakes up writes over nobody.
+    client that wakes up writes over no other's slots.
 
     Where the server has tokens, each call carries the header "authorization: Bearer TOKEN" (gRPC
     metadata), of a token with the role "data" or "admin". A lease belongs to the name of its token: to

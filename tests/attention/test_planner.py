@@ -161,7 +161,7 @@ def test_a_plan_of_several_tokens_a_request_does_not_advance():
     assert not plan_tree([np.arange(1, 50, dtype=np.int32)], SMALL, [2]).advance()
 
 
-def test_a_plan_is_cut_anew_now_and_then():
+def test_a_plan_is_cut_again_now_and_then():
     plan = plan_tree([np.arange(1, 50, dtype=np.int32)], SMALL)
     assert [plan.advance() for _ in range(MAX_ADVANCES + 1)] == [True] * MAX_ADVANCES + [False]
 

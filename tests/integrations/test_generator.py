@@ -284,7 +284,7 @@ def test_logits_are_kept_on_demand(tiny_llama):
     assert (torch.stack(kept.logits) - expected).abs().max() < 1e-5
 
 
-def test_what_nobody_holds_any_more_is_gone_at_once(tiny_llama):
+def test_what_is_held_no_more_is_gone_at_once(tiny_llama):
     """Its pool may be most of a card's memory, and the next generator's must find room."""
     gc.collect()
     gc.disable()
@@ -325,7 +325,7 @@ def test_tokens_are_waited_for_on_the_stream_of_their_own_device(monkeypatch):
     assert seen[1:] == ["waited for"]
 
 
-def test_tokens_are_told_as_they_come(tiny_llama, alone):
+def test_tokens_are_reported_as_they_come(tiny_llama, alone):
     generator = Generator(tiny_llama, num_slots=64)
     reported = []
     generation = generator.submit(SYSTEM, 3, on_token=lambda *args: reported.append(args))

@@ -172,7 +172,7 @@ def test_the_model_loads_from_its_gguf(smollm2, smollm2_tokenizer):
 
 
 @pytest.mark.parametrize("damage", [lambda file: file.write_bytes(b"x" * 100), Path.unlink])
-def test_damaged_weights_are_told_and_where(tiny_llama, tmp_path, damage):
+def test_damaged_weights_are_reported_and_where(tiny_llama, tmp_path, damage):
     tiny_llama.save_pretrained(tmp_path)
     damage(tmp_path / "model.safetensors")
     with pytest.raises(InvalidArgumentError, match=f"no model can be read from {tmp_path}"):

@@ -218,7 +218,7 @@ def test_generate(tmp_path):
     assert "prompt_tokens" in CliRunner().invoke(app, how).stdout
 
 
-def test_a_bad_line_is_told_in_one_line(lab, log):
+def test_a_bad_line_is_reported_in_one_line(lab, log):
     with log.open("a") as file:
         file.write('\n{"prompt": 7}\n')
     result = lab("replay", "--json")
@@ -256,7 +256,7 @@ def test_a_bad_line_is_told_in_one_line(lab, log):
         ),
     ],
 )
-def test_a_wrong_option_is_told_in_one_line(lab, options, message):
+def test_a_wrong_option_is_reported_in_one_line(lab, options, message):
     result = lab("replay", *options)
     assert (result.exit_code, result.stdout) == (2, "")
     assert result.stderr.startswith("radixkv: ")

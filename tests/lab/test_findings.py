@@ -60,7 +60,7 @@ def test_texts_that_have_nothing_in_common_get_no_advice():
     assert (found.movable_tokens, found.advice) == (0, "")
 
 
-def test_evictions_are_told_by_whose_pressure():
+def test_evictions_are_counted_by_whose_pressure():
     whole = findings_of("aaaa", "bbbb", "aaaa", sessions="uvu", setting={"capacity": 4})
     found = next(each for each in whole if each.cause == "evicted")
     assert found.what == "evicted by requests of other sessions"

@@ -161,7 +161,9 @@ def test_the_command(tmp_path):
         (["--capacities", "0,64"], "--capacities must be above 0 for a report; got '0,64'"),
     ],
 )
-def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path, wrong, message):
+def test_what_cannot_be_written_or_drawn_is_an_error_before_the_log_is_read(
+    tmp_path, wrong, message
+):
     options = [each.format(tmp_path) for each in wrong]
     result = CliRunner().invoke(app, ["lab", "report", str(tmp_path / "no log"), *options])
     assert result.exit_code == 2

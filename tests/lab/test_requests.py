@@ -21,7 +21,7 @@ def places(log, order):
     return [request.id for request in in_order(log, order)]
 
 
-def test_a_log_knows_its_requests_without_making_them():
+def test_a_log_has_its_requests_without_making_them():
     log = log_of("aabac", [0.5, None, 2, 3, 4])
     assert log.sessions.tolist() == [0, 0, 1, 0, 2]
     assert log.lengths.tolist() == [1, 2, 3, 4, 5]

@@ -1,4 +1,4 @@
-"""A worker process: a cache under random work, served over gRPC; told what to do line by line.
+"""A worker process: a cache under random work, served over gRPC; commanded line by line.
 
 python engine.py ADDRESS SEED: prints "up"; "work N" does N random calls and answers with the place
 in the log and all runs that the tree holds.
@@ -55,7 +55,7 @@ class Engine:
         else:
             self.cache.abort(request)
 
-    def told(self) -> dict[str, Any]:
+    def reported(self) -> dict[str, Any]:
         with self.cache.lock:
             log, runs = self.cache.events, runs_of(self.cache.tree.walk())
             rows = {
@@ -75,7 +75,7 @@ def main() -> None:
         print("up", flush=True)
         for line in sys.stdin:
             engine.work(int(line.split()[1]))
-            print(json.dumps(engine.told()), flush=True)
+            print(json.dumps(engine.reported()), flush=True)
 
 
 if __name__ == "__main__":

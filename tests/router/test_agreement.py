@@ -41,12 +41,12 @@ class Server:
             self.is_up = True
 
     def work(self, calls: int) -> None:
-        """Asks for so many calls; `told` waits for them."""
+        """Asks for so many calls; `reported` waits for them."""
         assert self._process.stdin is not None
         self._process.stdin.write(f"work {calls}\n")
         self._process.stdin.flush()
 
-    def told(self):
+    def reported(self):
         return json.loads(self._read())
 
     def _read(self) -> str:
@@ -132,13 +132,13 @@ def proxies(servers):
         proxy.close()
 
 
-def until_agreed(router, worker, told) -> None:
-    wait_until(lambda: router.index.position(worker) == tuple(told["position"]), worker)
+def until_agreed(router, worker, reported) -> None:
+    wait_until(lambda: router.index.position(worker) == tuple(reported["position"]), worker)
     held = {
         str(number): [run.parent_run, run.parent_offset, run.codes.tolist(), repr(run.namespace)]
         for number, run in router.index.runs(worker).items()
     }
-    assert held == told["runs"]
+    assert held == reported["runs"]
 
 
 def test_at_each_pause_the_index_equals_every_servers_resident_set(servers, proxies):
@@ -156,7 +156,7 @@ def test_at_each_pause_the_index_equals_every_servers_resident_set(servers, prox
                 if rng.random() < 0.3:
                     router._feeders[str(rng.randrange(4))]._stream.close()
             for at, server in enumerate(servers):
-                until_agreed(router, str(at), server.told())
+                until_agreed(router, str(at), server.reported())
             assert router.index.check_integrity() == []
             assert all(status.view.num_unknown == 0 for status in router.workers())
             if pause % 3 == 1:

@@ -56,7 +56,7 @@ def test_a_partial_holder_costs_no_node(holdings):
     assert holdings.lengths([1, 2, 3, 4], root).tolist() == [4, 2]
     assert holdings.trim(one, 1, 1)
     assert holdings.lengths([1, 2, 3, 4], root).tolist() == [1, 2]
-    assert holdings.total_size == 2, "what nobody holds is gone"
+    assert holdings.total_size == 2, "what is held no more is gone"
 
 
 def test_a_run_goes_on_where_another_ended(holdings):

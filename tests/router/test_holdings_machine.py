@@ -83,7 +83,7 @@ class Fleet(RuleBasedStateMachine):
             engine.check()
 
     @invariant()
-    def nothing_is_kept_that_nobody_holds(self):
+    def nothing_is_kept_that_no_holder_has(self):
         if not any(engine.runs for engine in self.engines):
             assert (self.holdings.num_nodes, self.holdings.total_size) == (0, 0)
 

@@ -1,4 +1,4 @@
-"""The index: what each worker told, no more and no less, whatever became of its watch."""
+"""The index: what each worker reported, no more and no less, whatever became of its watch."""
 
 import numpy as np
 import pytest
@@ -82,7 +82,7 @@ def test_namespaces_share_nothing(index, followed):
     assert index.lookup([1, 2, 3], Namespace(adapter="other")) == {}
 
 
-def test_namespaces_that_nobody_uses_are_forgotten(index, followed):
+def test_namespaces_without_a_user_are_forgotten(index, followed):
     a, _ = followed
     for n in range(300):
         a.hold([1, n], Namespace(salt=str(n)))
@@ -213,7 +213,7 @@ def test_a_cut_watch_resumes_where_it_was(index, followed):
     assert index.position("a") == (a.cache.events.epoch, a.cache.events.revision)
 
 
-def test_what_was_told_twice_counts_once(index, followed):
+def test_what_was_reported_twice_counts_once(index, followed):
     a, _ = followed
     for ids in ([1, 2, 3], [1, 2, 4], [5]):
         a.hold(ids)
@@ -241,7 +241,7 @@ def test_a_gap_is_noticed_and_a_snapshot_mends_it(index, followed, missed):
     check_mirrors(index, a, b)
 
 
-def test_progress_beyond_what_was_told_is_a_gap(index, followed):
+def test_progress_beyond_what_was_reported_is_a_gap(index, followed):
     a, _ = followed
     a.hold([1])
     catch_up(index, a)

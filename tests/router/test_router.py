@@ -97,7 +97,7 @@ def test_misses_go_round_while_all_are_idle(router, workers):
     assert picked == ["a", "b", "c"] * 2
 
 
-def test_a_pick_that_nobody_finishes_ends_by_itself(router, workers, clock):
+def test_a_pick_that_is_never_finished_ends_by_itself(router, workers, clock):
     router.pick([1])
     clock.now += 59
     late = router.pick([1])
@@ -128,7 +128,7 @@ def tell(router, worker):
         router.apply(worker.name, update)
 
 
-def test_work_is_what_picks_leave_to_compute_then_what_the_worker_tells(router, workers):
+def test_work_is_what_picks_leave_to_compute_then_what_the_worker_reports(router, workers):
     a = workers[0]
     for worker in workers:
         tell(router, worker)
@@ -219,7 +219,7 @@ def test_callers_may_bring_the_loads(router, workers):
             router.pick([1], loads=bad)
 
 
-def test_namespaces_are_told_apart(router, workers):
+def test_namespaces_are_kept_apart(router, workers):
     workers[2].hold([1, 2, 3], Namespace(salt="x"))
     follow(router, *workers)
     assert router.pick([1, 2, 3], Namespace(salt="x")).worker == "c"
@@ -401,10 +401,10 @@ def test_lost_history_is_replaced_and_what_refuses_is_tried_again(core):
         router.add_worker("a", wire)
         router.add_worker("b")
         wait_until(lambda: is_current(router, worker))
-        wire.refusal = ServiceUnavailableError("nobody there")
+        wire.refusal = ServiceUnavailableError("no server there")
         wire.cut()
         wait_until(lambda: not router.workers()[0].is_here)
-        assert router.workers()[0].last_error == "nobody there"
+        assert router.workers()[0].last_error == "no server there"
         assert router.pick([1, 2, 3]).worker == "b"
         assert wire.asked[-1] is not None
         wire.refusal = HistoryLostError("gone")
@@ -418,7 +418,7 @@ def test_lost_history_is_replaced_and_what_refuses_is_tried_again(core):
         assert router.index.workers == ("b",)
 
 
-def test_a_source_with_a_bug_is_told_and_tried_again(core, caplog):
+def test_a_source_with_a_bug_is_logged_and_tried_again(core, caplog):
     worker = Worker("a")
     worker.hold([1, 2, 3])
     with Router(core=core) as router:

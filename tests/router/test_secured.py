@@ -55,7 +55,7 @@ def test_roles(router, tokens):
             return refusal(lambda: ask(call, request, token))[1]
 
         assert refusal(lambda: stub.Pick(PICK, timeout=60))[1] == "UNAUTHENTICATED"
-        assert why(stub.Pick, PICK, "nobody's") == "UNAUTHENTICATED"
+        assert why(stub.Pick, PICK, "unknown") == "UNAUTHENTICATED"
         for call, request in ((stub.Pick, PICK), (stub.Lookup, LOOKUP)):
             for token in ("data-token", "admin-token"):
                 ask(call, request, token)
@@ -86,10 +86,10 @@ def test_figures(router):
     with RouterServer(router, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
         with grpc.insecure_channel(server.address) as channel:
             RouterServiceStub(channel).Pick(PICK, timeout=60)
-        told = figures(server)
-        assert told["radixkv_router_workers", ""] == 1
-        assert told["radixkv_router_load", ""] == 1
-        assert told["radixkv_calls_started_total", "/radixkv.v1.RouterService/Pick"] == 1
+        seen = figures(server)
+        assert seen["radixkv_router_workers", ""] == 1
+        assert seen["radixkv_router_load", ""] == 1
+        assert seen["radixkv_calls_started_total", "/radixkv.v1.RouterService/Pick"] == 1
 
 
 def test_workers_that_ask_who_watches_them(router, tokens):

@@ -175,8 +175,8 @@ REFUSALS = {
 
 @pytest.mark.parametrize(("request_", "reason", "field"), REFUSALS.values(), ids=REFUSALS)
 def test_what_can_never_work_is_refused_and_places_nothing(router, stub, request_, reason, field):
-    code, told, metadata = refusal(lambda: stub.Pick(request_))
-    assert (code, told) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
+    code, given, metadata = refusal(lambda: stub.Pick(request_))
+    assert (code, given) == (grpc.StatusCode.INVALID_ARGUMENT, reason)
     assert metadata.get("field") == field
     assert sum(status.load for status in router.workers()) == 0
 
@@ -300,11 +300,11 @@ def test_a_watch_that_lags_is_shown_and_weighed():
         worker.hold([1, 2, 3])
         wait_until(lambda: is_current(router, worker))
         wait_until(lambda: status().lag_revisions == 0)
-        told = status().applied.revision
+        reported = status().applied.revision
         slow.may_go.clear()
         for n in range(10, 210):
             worker.hold([n])
-        made = worker.cache.events.revision - told
+        made = worker.cache.events.revision - reported
         wait_until(lambda: status().lag_revisions == made)
         assert made >= 200
         assert (status().trust, status().state) == (0.5, "current")
@@ -346,7 +346,7 @@ def test_a_worker_that_is_gone_is_picked_no_more_until_it_is_back(caplog, tmp_pa
     ]
 
 
-def test_a_worker_that_cannot_be_probed_is_picked_all_the_same(caplog):
+def test_a_worker_that_cannot_be_probed_is_picked_nevertheless(caplog):
     class Odd(SlowClient):
         def server_info(self, **how):
             if how:

@@ -127,7 +127,7 @@ def test_a_broken_cache_is_found_and_answers_nothing_any_more(channel):
             assert caught.value.details["code"] == "DATA_LOSS"
         info, beside = details(refusal(lambda: InfoServiceStub(client._channel).GetStats(ASK)))
         assert (info.reason, dict(info.metadata)) == ("CACHE_CORRUPTED", {})
-        assert list(beside.stack_entries) == violations[:10], "told on this machine alone"
+        assert list(beside.stack_entries) == violations[:10], "shown on this machine alone"
         assert client.check() == violations
         health = health_pb2_grpc.HealthStub(client._channel)
         for response in health.Watch(health_pb2.HealthCheckRequest()):

@@ -151,7 +151,7 @@ def test_a_flood_of_connections_that_say_nothing(client, server, cache):
     assert client.match([1]).lengths == [0]
     for each in idle:
         each.close()
-    # gRPC may crash where a server stops, as this one will, while it is still told of them.
+    # gRPC may crash where a server stops, as this one will, while it still gets them.
     time.sleep(0.2)
     assert client.match([1]).lengths == [0]
 

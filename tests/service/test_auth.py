@@ -107,14 +107,14 @@ def test_a_tenants_token_sees_that_tenant_alone(cache, connected):
     hold(cache, [4, 5, 6], B)
     tenant, engine = connected("a-token"), connected("data-token")
     assert tenant.match([1, 2, 3], A).lengths == [3]
-    guesses = (B, Namespace(), Namespace(salt=""), Namespace(salt="nobody"), Namespace(adapter="a"))
-    told = set()
+    guesses = (B, Namespace(), Namespace(salt=""), Namespace(salt="unused"), Namespace(adapter="a"))
+    answers = set()
     for namespace in guesses:
         for prompt in ([1, 2, 3], [4, 5, 6], [7]):
             with pytest.raises(errors.ForbiddenError) as caught:
                 tenant.match(prompt, namespace)
-            told.add((str(caught.value), tuple(sorted(caught.value.details.items()))))
-    assert len(told) == 1, "whether there is such a namespace does not show"
+            answers.add((str(caught.value), tuple(sorted(caught.value.details.items()))))
+    assert len(answers) == 1, "whether there is such a namespace does not show"
     assert tenant.stats(A).evictable_size == 3
     for call in (lambda: tenant.stats(), lambda: tenant.stats(B)):
         with pytest.raises(errors.ForbiddenError):
@@ -344,7 +344,7 @@ async def test_the_async_client_encrypts_too(cache, server_files, client_files, 
         tls = {"tls": client_files, "timeout_s": 60}
         async with AsyncClient(server.address, token="data-token", **tls) as client:
             assert (await client.match([1])).lengths == [0]
-        async with AsyncClient(server.address, token="nobody's", **tls) as client:
+        async with AsyncClient(server.address, token="unknown", **tls) as client:
             with pytest.raises(errors.UnauthenticatedError):
                 await client.match([1])
 

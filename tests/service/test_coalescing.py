@@ -1,4 +1,4 @@
-"""Concurrent matches of single prompts go together, and nobody notices but by the time."""
+"""Concurrent matches of single prompts go together, and no caller notices but by the time."""
 
 import asyncio
 import signal
@@ -93,7 +93,7 @@ async def test_async_callers_go_together_too(slow):
         assert server.calls == 2
 
 
-async def test_async_callers_of_a_client_that_is_closed_are_told_at_once(slow):
+async def test_async_callers_of_a_client_that_is_closed_get_an_error_at_once(slow):
     _, server = slow
     client = AsyncClient(server.address, timeout_s=1000)
     callers = [asyncio.create_task(client.match([n])) for n in range(3)]
@@ -101,11 +101,11 @@ async def test_async_callers_of_a_client_that_is_closed_are_told_at_once(slow):
         await asyncio.sleep(0.001)
     await client.close()
     async with asyncio.timeout(60):
-        told = await asyncio.gather(*callers, return_exceptions=True)
-    assert [type(error) for error in told] == [errors.ServiceError] * 3
+        outcomes = await asyncio.gather(*callers, return_exceptions=True)
+    assert [type(error) for error in outcomes] == [errors.ServiceError] * 3
 
 
-def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
+def test_a_caller_that_waited_too_long_gets_an_error_and_the_others_go_on(slow):
     cache, server = slow
     with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
         first = pool.submit(client.match, [1])
@@ -117,7 +117,7 @@ def test_who_waited_too_long_is_told_and_the_others_go_on(slow):
         assert (first.result().lengths, other.result().lengths) == ([0], [0])
 
 
-def test_who_is_interrupted_while_it_waits_leads_nobody(slow):
+def test_a_caller_that_is_interrupted_while_it_waits_leads_no_batch(slow):
     cache, server = slow
     with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:
         first = pool.submit(client.match, [1])
@@ -167,7 +167,7 @@ def test_who_is_interrupted_as_it_is_woken_hands_its_batch_on():
     assert not coalescer._queue._waiting
 
 
-def test_nobody_waits_longer_than_it_said_because_of_others(slow):
+def test_no_caller_waits_longer_than_it_said_because_of_others(slow):
     """Whoever makes the call for others is one who has as much time as any of them."""
     cache, server = slow
     with Client(server.address, timeout_s=60) as client, ThreadPoolExecutor(4) as pool:

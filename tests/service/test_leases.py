@@ -30,13 +30,13 @@ def quiet(server):
 
 
 def grant(client, ttl_s=60.0, **fields):
-    """A lease that nobody renews."""
+    """A lease that is never renewed."""
     from radixkv.service.client import lease_calls
 
     return client.send(lease_calls.grant(ttl_s, **fields))
 
 
-def test_a_lease_tells_what_it_holds(cache, quiet):
+def test_a_lease_reports_what_it_holds(cache, quiet):
     with quiet.lease(60, holder="engine 1", pool_id="pool") as lease:
         info = quiet.lease_info(lease.id)
         assert (info.ttl_s, info.holder, info.pool_id) == (60, "engine 1", "pool")
@@ -102,7 +102,7 @@ def test_B21_an_expired_lease_holds_nothing_and_its_slots_sit_out_the_grace(cach
     assert quiet.lease_info(other.id).remaining_s == 90 - LEASE_GRACE_S
 
 
-def test_leases_end_although_nobody_calls(cache, quiet, clock):
+def test_leases_end_without_a_call(cache, quiet, clock):
     lease = grant(quiet, 10, pool_id="p")
     from radixkv.service.client import lease_calls
 
@@ -220,7 +220,7 @@ def test_a_lease_that_the_server_ended_is_not_used(cache, quiet):
     lease.close()
 
 
-def test_revoking_tells_what_was_held(cache, quiet, clock):
+def test_revoking_reports_what_was_held(cache, quiet, clock):
     lease = quiet.lease(60, pool_id="p")
     lease.pin([1])
     lease.allocate(3)
@@ -326,7 +326,7 @@ def test_another_pool_is_another_epoch_and_nothing_of_the_old_is_matched(quiet, 
     assert quiet.check() == []
 
 
-def test_the_end_of_a_pool_is_told_in_one_line(quiet, caplog):
+def test_the_end_of_a_pool_is_logged_in_one_line(quiet, caplog):
     fill(quiet, "p", [1, 2]).close()
     (said,) = [record for record in caplog.records if "cache cleared" in record.message]
     assert said.getMessage() == (

@@ -18,7 +18,7 @@ from radixkv.v1.types_pb2 import TokenSequence
 from tests.support.service import SlowCache, connect, hold
 
 
-def test_the_server_tells_its_limits(cache, client):
+def test_the_server_reports_its_limits(cache, client):
     import radixkv
 
     info = client.server_info()
@@ -106,7 +106,7 @@ def test_a_call_past_its_deadline_never_begins(slow):
         assert cache.is_inside.wait(timeout=60)
         with pytest.raises(errors.DeadlineExceededError):
             client.match([4] * 1000, timeout_s=0.1)
-        # What follows on the same connection is answered after the server was told to give up.
+        # What follows on the same connection is answered after the server began to give up.
         check_health(client._channel)
         cache.go.set()
         assert first.result().lengths == [0]

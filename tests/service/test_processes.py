@@ -68,7 +68,7 @@ print("done", lengths)
 """
 
 
-def test_B23_a_fork_after_the_first_client_is_told_at_once():
+def test_B23_a_fork_after_the_first_client_is_an_error_at_once():
     process = start(FORK_AFTER)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out) == (0, "done\n"), err
@@ -92,7 +92,7 @@ while True:
 """
 
 
-def test_clients_killed_in_the_middle_of_a_call_harm_nobody(cache, server, client):
+def test_clients_killed_in_the_middle_of_a_call_harm_no_other(cache, server, client):
     """kill -9, while their calls wait for the engine and while they are answered."""
     hold(cache, [1, 2])
     processes = [start(ASK_FOREVER, server.address) for _ in range(2)]

@@ -184,7 +184,7 @@ def test_the_client_raises_the_librarys_errors(client):
 
 
 @pytest.mark.parametrize("error", [RuntimeError, errors.NotLockedError])
-def test_a_bug_is_internal_and_tells_nothing(caplog, error):
+def test_a_bug_is_internal_and_shows_nothing(caplog, error):
     class BrokenCache(PrefixCache):  # type: ignore[misc]
         """A cache with a bug that talks."""
 
@@ -201,7 +201,7 @@ def test_a_bug_is_internal_and_tells_nothing(caplog, error):
     assert "tenant 16" in caplog.text
 
 
-def test_nobody_there():
+def test_an_address_without_a_server():
     with (
         connect("127.0.0.1:1") as client,
         pytest.raises(errors.ServiceUnavailableError, match=r"127\.0\.0\.1:1"),
@@ -235,7 +235,7 @@ def test_every_row_of_the_table_survives_the_wire(error):
     assert caught.value.details.items() >= {"epoch": 5, "name": "x", "reason": error.reason}.items()
 
 
-def test_reasons_are_told_apart():
+def test_reasons_are_distinct():
     assert len({error.reason for error in TABLE}) == len(TABLE)
 
 

@@ -176,13 +176,15 @@ def test_stopping_lets_a_call_under_way_finish():
         ThreadPoolExecutor(2) as pool,
     ):
         health = health_pb2_grpc.HealthStub(client._channel)
-        told = health.Watch(health_pb2.HealthCheckRequest(service="radixkv.v1.PrefixCacheService"))
-        assert next(told).status == SERVING
+        states = health.Watch(
+            health_pb2.HealthCheckRequest(service="radixkv.v1.PrefixCacheService")
+        )
+        assert next(states).status == SERVING
         call = pool.submit(client.match, [1, 2])
         assert cache.is_inside.wait(timeout=60)
         stopping = pool.submit(server.stop, 60)
-        assert next(told).status == NOT_SERVING
-        told.cancel()
+        assert next(states).status == NOT_SERVING
+        states.cancel()
         assert not stopping.done()
         cache.go.set()
         assert call.result().lengths == [0]

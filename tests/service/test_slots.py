@@ -66,7 +66,7 @@ def test_a_full_hit_leaves_one_token_to_compute(lease):
     assert pin.length == 2
 
 
-def test_two_that_compute_the_same_are_told_whose_slots_stay(cache, client, lease):
+def test_the_reply_names_whose_slots_stay_where_two_compute_the_same(cache, client, lease):
     """The read-after-free that an implicit free would make cannot be written."""
     with client.lease(60, pool_id="p") as other:
         pins = [each.pin([1, 2, 3, 4]).matches[0] for each in (lease, other)]

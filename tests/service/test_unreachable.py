@@ -19,15 +19,15 @@ def refused(target: str, tls: Tls | None = None) -> errors.ServiceUnavailableErr
     return refused.value
 
 
-NOBODY = {
+NO_SERVER = {
     "port": ("127.0.0.1:1", "connection refused", True),
     "socket": ("unix:/nowhere/x.sock", "no such socket", True),
     "host": ("no-such-host.invalid:50051", "no such host", False),
 }
 
 
-@pytest.mark.parametrize(("target", "why", "is_unreachable"), NOBODY.values(), ids=NOBODY)
-def test_nobody_there_is_told_with_the_address_and_why(target, why, is_unreachable):
+@pytest.mark.parametrize(("target", "why", "is_unreachable"), NO_SERVER.values(), ids=NO_SERVER)
+def test_an_unreachable_server_is_named_with_its_address_and_why(target, why, is_unreachable):
     error = refused(target)
     assert str(error) == f"no server answers at {target}: {why}"
     assert error.details["target"] == target
@@ -53,7 +53,7 @@ def test_what_grpc_calls_addresses_are_taken(target):
 
 
 @pytest.mark.parametrize("token", ["secret\n", "secr\u00e9t", "sec\0ret"])
-def test_a_token_that_no_header_carries_is_refused_and_not_told(token):
+def test_a_token_that_no_header_carries_is_refused_and_not_shown(token):
     with pytest.raises(errors.InvalidArgumentError, match="newline at its end") as caught:
         Client("127.0.0.1:1", token=token)
     assert "sec" not in str(caught.value)
@@ -96,7 +96,9 @@ def encrypted(authority, tmp_path):
         yield server
 
 
-def test_sides_that_do_not_agree_on_tls_are_told_what_is_wrong(authority, encrypted, tmp_path):
+def test_the_error_of_sides_that_do_not_agree_on_tls_names_what_is_wrong(
+    authority, encrypted, tmp_path
+):
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     ours = Tls(ca=tmp_path / "ca.pem")
     assert "its certificate is for another host" in str(refused(encrypted.address, ours))

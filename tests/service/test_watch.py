@@ -88,7 +88,7 @@ def test_a_snapshot_and_what_follows_it(cache, mirror):
     assert [update.is_start for update in mirror.seen].count(True) == 1
 
 
-def test_B16_a_split_tells_of_no_removal(cache, mirror):
+def test_B16_a_split_reports_no_removal(cache, mirror):
     mirror.take()
     hold(cache, [1, 2, 3, 4])
     hold(cache, [1, 2, 9])
@@ -133,7 +133,7 @@ def test_one_namespace_alone(cache, client):
         assert paths(mirror.runs) == {(A, (1, 2)), (A, (1, 2, 4))}
 
 
-def test_content_is_told_as_what_no_token_equals(cache, mirror):
+def test_content_is_reported_as_what_no_token_equals(cache, mirror):
     hold(cache, [5, 9, 9, 6], content=[(1, 2, b"x")])
     mirror.take()
     (run,) = mirror.runs.values()
@@ -141,7 +141,7 @@ def test_content_is_told_as_what_no_token_equals(cache, mirror):
     assert (run.codes[1:3] < 0).all()
 
 
-def test_a_quiet_watcher_hears_that_nothing_happened(cache, client, monkeypatch):
+def test_a_quiet_watcher_gets_progress_where_nothing_happened(cache, client, monkeypatch):
     monkeypatch.setattr("radixkv.service.server.watching.PROGRESS_S", 0.02)
     with client.watch() as watch:
         first = next(watch)
@@ -265,7 +265,7 @@ def test_what_no_watch_can_be(channel, fields, field):
     assert bad_request.field_violations[0].field == field
 
 
-def test_history_that_is_gone_or_to_come(channel, cache):
+def test_history_that_is_gone_or_not_there_yet(channel, cache):
     cache.events._max_bytes = 600
     for token in range(1, 6):
         hold(cache, [token])
@@ -311,7 +311,7 @@ def test_a_slow_watcher_is_cut_and_others_are_not(cache, server, client):
     channel.close()
 
 
-def test_draining_tells_where_to_resume(cache, server, channel):
+def test_draining_reports_where_to_resume(cache, server, channel):
     hold(cache, [1])
     stream = WatchServiceStub(channel).Watch(WatchRequest())
     assert next(stream).header.revision == 1

@@ -100,7 +100,7 @@ def test_questions_are_answered_while_engines_work(new_cache):
     assert (stats.allocated, stats.protected, stats.waiting) == (0, 0, 0)
 
 
-def test_who_follows_the_log_knows_what_is_resident(new_cache):
+def test_a_follower_of_the_log_has_what_is_resident(new_cache):
     cache = new_cache(32)
     known, revision = {}, 0
 

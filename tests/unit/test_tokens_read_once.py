@@ -6,12 +6,15 @@ import numpy as np
 import pytest
 
 from radixkv.arrays import INT32_MAX
-from radixkv.cache import prefix_cache
+from radixkv.cache import loans, prefix_cache
 from radixkv.cache.loans import Insert
 from radixkv.cache.prefix_cache import PrefixCache
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
-from radixkv.tree import ContentSpan, new_tree
+from radixkv.service import CacheServer, InsertCall, Prompt
+from radixkv.tree import ContentSpan, content, new_tree, reader
+from radixkv.tree.content import check_content
 from radixkv.tree.reader import Reader
+from tests.support.service import connect
 
 # What no reader lets pass: a second reader raises.
 REFUSED = np.array([-7, -8, -9], np.int32)
@@ -46,6 +49,21 @@ def test_a_match_with_content_reads_its_tokens_once(cache, reads):
     assert reads == {PROMPT: 1}
 
 
+@pytest.fixture
+def checks(monkeypatch):
+    """The lengths of the prompts whose content the tree and the cache checked."""
+    lengths = []
+
+    def check(spans, length):
+        if spans:
+            lengths.append(length)
+        return check_content(spans, length)
+
+    for module in (content, reader, prefix_cache, loans):
+        monkeypatch.setattr(module, "check_content", check)
+    return lengths
+
+
 @pytest.mark.parametrize("verb", ["match_batch", "match_lengths"])
 def test_a_batch_reads_each_prompt_once(cache, reads, verb):
     assert len(getattr(cache, verb)([PROMPT, (1, 2), PROMPT])) == 3
@@ -64,6 +82,42 @@ def test_storing_reads_tokens_and_slots_once(cache, reads, content):
     (done,) = cache.loans.store(borrower, [Insert(PROMPT, slots.tolist(), content)])
     assert (done.existing_length, done.cached_length) == (0, 3)
     assert reads == {PROMPT: 1, "slots": 1}
+
+
+@pytest.mark.parametrize("verb", ["match_batch", "match_lengths", "probe_batch"])
+def test_a_batch_that_was_checked_is_not_read(cache, reads, verb):
+    assert len(getattr(cache, verb)([REFUSED, REFUSED], checked=True)) == 2
+    assert not reads
+
+
+def test_a_prompt_that_was_checked_is_not_read(cache, reads):
+    assert cache.match_prefix(REFUSED, checked=True).length == 0
+    assert cache.probe(REFUSED, checked=True) == 0
+    assert len(cache.loans.pin(REFUSED, checked=True).slots) == 0
+    borrower = cache.loans.new_borrower()
+    slots, _ = cache.loans.allocate(borrower, 3)
+    assert cache.loans.store(borrower, [Insert(REFUSED, slots)], checked=True)
+    assert not reads
+
+
+@pytest.mark.parametrize("content", [(), (ContentSpan(0, 3, b"a"),)], ids=["plain", "content"])
+def test_a_server_has_read_and_checked_all_of_a_call(cache, reads, checks, content):
+    prompt = Prompt(list(PROMPT), content)
+    with CacheServer(cache, "127.0.0.1:0", alone=True) as server, connect(server.address) as client:
+        for how in ({}, {"probe": True}, {"want_slots": True}):
+            assert client.match(prompt, **how).lengths == [0]
+        with client.lease(pool_id="p") as lease:
+            assert lease.pin(prompt).matches[0].length == 0
+            slots = lease.allocate(3).slots
+            (done,) = lease.insert(InsertCall(PROMPT, slots, content=content))
+    assert done.cached_length == 3
+    assert (list(reads), list(checks)) == ([], [])
+
+
+@pytest.mark.parametrize("verb", ["match_prefix", "probe", "admit"])
+def test_content_is_checked_once(core, checks, verb):
+    getattr(PrefixCache(8, core=core), verb)((1, 2, 3), content=[ContentSpan(0, 3, b"a")])
+    assert checks == [3]
 
 
 @pytest.mark.parametrize("refused", [[-1], [INT32_MAX + 1], [1.5]], ids=str)

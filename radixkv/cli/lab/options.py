@@ -76,7 +76,7 @@ class LogOptions:
         str | None, typer.Option(help="Unit of times: s, ms, us or ns; by default as they look.")
     ] = None
     ignore_field: Annotated[
-        list[str] | None, typer.Option(help="Field whose text is no part of prompts; repeatable.")
+        list[str] | None, typer.Option(help="Field whose text is not part of a prompt; repeatable.")
     ] = None
     encoding: Annotated[
         str | None, typer.Option(help="Encoding of the text, such as latin-1; by default UTF-8.")

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 import numpy as np
 
 from radixkv.arguments import at_least
-from radixkv.arrays import Int32Array
+from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.events import Cleared
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.events.messages import (
@@ -26,7 +26,7 @@ from radixkv.integrations.events.names import BlockNames, SGLangNames
 from radixkv.tree import Namespace, Stored, Trimmed
 
 
-class _Run:
+class _ReportedRun:
     """Tokens that one insert added. start: how many are above it. digests: of the blocks that end
     in it, from block `first` on."""
 
@@ -36,7 +36,7 @@ class _Run:
         self,
         start: int,
         codes: Int32Array,
-        parent: "_Run | None",
+        parent: "_ReportedRun | None",
         namespace: Namespace,
         block_size: int,
     ) -> None:
@@ -64,7 +64,7 @@ class BlockTranslator:
                 f"block_size must be a multiple of the page size, {page_size}; got {block_size}"
             )
         self._names = SGLangNames() if names is None else names
-        self._runs: dict[int, _Run] = {}
+        self._runs: dict[int, _ReportedRun] = {}
 
     def translate(self, changes: Iterable[Stored | Trimmed | Cleared]) -> list[BlockEvent]:
         """What the changes do to blocks, in order; nothing for those that complete none."""
@@ -86,7 +86,7 @@ class BlockTranslator:
         parent = self._runs[change.parent_run] if change.parent_run else None
         start = parent.start + change.parent_offset if parent else 0
         namespace = parent.namespace if parent else change.namespace
-        run = _Run(start, change.codes, parent, namespace, self.block_size)
+        run = _ReportedRun(start, change.codes, parent, namespace, self.block_size)
         self._runs[change.run] = run
         above = self._digest(parent, run.first - 1)
         if run.first and above is None:
@@ -124,14 +124,14 @@ class BlockTranslator:
     def _tell(self, digests: Iterable[bytes], namespace: Namespace) -> list[int]:
         return [self._names.published(digest, namespace) for digest in digests]
 
-    def _digest(self, run: _Run | None, block: int) -> bytes | None:
+    def _digest(self, run: _ReportedRun | None, block: int) -> bytes | None:
         """Of a block on the path that ends with `run`; None where it has none."""
         while run is not None and block < run.first:
             run = run.parent
         at = block - run.first if run is not None else -1
         return run.digests[at] if run is not None and 0 <= at < len(run.digests) else None
 
-    def _between(self, run: _Run | None, begin: int, end: int) -> Int32Array:
+    def _between(self, run: _ReportedRun | None, begin: int, end: int) -> Int32Array:
         """The tokens from `begin` to `end` on the path that ends with `run`."""
         parts: list[Int32Array] = []
         while run is not None and begin < end:
@@ -140,7 +140,7 @@ class BlockTranslator:
                 parts.append(run.codes[low - run.start : end - run.start])
                 end = low
             run = run.parent
-        return np.concatenate([np.empty(0, np.int32), *reversed(parts)])
+        return np.concatenate([EMPTY, *reversed(parts)])
 
 
 def _whole_blocks(ids: Int32Array, size: int) -> Iterable[Int32Array]:

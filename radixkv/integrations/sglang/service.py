@@ -48,23 +48,30 @@ class EngineCache:
         return namespace
 
     def probe(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> int:
         """See `RadixTree.probe`."""
         with self.lock:
-            return self.tree.probe(token_ids, namespace, content=content)
+            return self.tree.probe(token_ids, namespace, content=content, checked=checked)
 
-    def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
+    def probe_batch(
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
+    ) -> list[int]:
         """See `RadixTree.probe_batch`."""
         with self.lock:
-            return self.tree.probe_batch(prompts, namespace)
+            return self.tree.probe_batch(prompts, namespace, checked=checked)
 
     def match_lengths(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
         """See `RadixTree.match_lengths`."""
         with self.lock:
-            return self.tree.match_lengths(prompts, namespace)
+            return self.tree.match_lengths(prompts, namespace, checked=checked)
 
     def match_prefix(self, *_: Any, **__: Any) -> NoReturn:
         """Refused."""

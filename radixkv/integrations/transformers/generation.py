@@ -37,7 +37,8 @@ class GenerationNumbers:
 class Owner(Protocol):
     """What runs a generation."""
 
-    def cancel(self, generation: "Generation") -> None: ...
+    def cancel(self, generation: "Generation") -> None:
+        """See `Generation.cancel`."""
 
 
 class Generation:

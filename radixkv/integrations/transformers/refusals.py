@@ -26,6 +26,10 @@ def refuse_calls_of_others() -> None:
 
 
 def refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:
+    """Raises InvalidArgumentError for a model whose K/V cannot be shared.
+
+    parameters: of its `forward`, by name.
+    """
     if model.training:
         raise InvalidArgumentError(
             "the model must be in evaluation mode; got one in training: call model.eval() first"
@@ -47,6 +51,7 @@ def refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:
 
 
 def refuse_features(module: nn.Module, **features: Any) -> None:
+    """Raises InvalidArgumentError for what a model asks of its attention and we do not serve."""
     if features.pop("is_causal", None) is False or getattr(module, "is_causal", True) is False:
         raise InvalidArgumentError("the model's attention must be causal; got is_causal=False")
     for name, value in features.items():

@@ -1,7 +1,7 @@
 // What both kernels have in common: their items, and Hopper's instructions in C++ words (barriers,
 // asynchronous copies, products).
 //
-// Defined by who includes it: HALF for fp16 operands, bf16 otherwise.
+// Defined by the file that includes it: HALF for fp16 operands, bf16 otherwise.
 
 #pragma once
 

@@ -67,8 +67,8 @@ struct Producer {
     }
 
     __device__ __forceinline__ int look_up(int tile) const {
-        // What is past the end weighs nothing, but must be a number: it is the last of the run, for
-        // in a slot of others may be a NaN of theirs.
+        // What is past the end weighs nothing, but must be a number: it is the last slot of the run,
+        // as a slot of another request may hold a NaN.
         const int at = skew + min(tile * TILE + (int)threadIdx.x % 32, count - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }
@@ -88,7 +88,7 @@ struct Producer {
                 copy_16((v_stage ^ row % 8 * 16) + row * D * 2, v + offset);
             }
         }
-        // Of nothing, too, so that to wait is to count tiles.
+        // A group even without copies: waiting counts tiles.
         asm volatile("cp.async.commit_group;" ::: "memory");
         next++;
     }

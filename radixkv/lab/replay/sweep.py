@@ -44,7 +44,7 @@ def combinations(
 
 
 def capacities_up_to(most: int, count: int, least: int = 1) -> list[int]:
-    """`count` round capacities, evenly apart by factors, from a 256th of `most` to all of it.
+    """`count` round capacities at equal factors, from a 256th of `most` to all of it.
 
     least: no capacity is below it, such as the longest request, which a pool must hold.
 

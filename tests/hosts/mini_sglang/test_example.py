@@ -17,9 +17,9 @@ def test_its_own_tests_pass_on_our_tree(tmp_path):
     if "MINI_SGLANG" not in os.environ:
         pytest.skip("needs mini-sglang: set MINI_SGLANG to a checkout")
     sources = Path(os.environ["MINI_SGLANG"])
-    told = (sources / "tests" / "core" / "test_cache_allocate.py").read_text()
-    assert 'type="radix"' in told
-    ours = told.replace('type="radix"', 'type="radixkv"')
+    theirs = (sources / "tests" / "core" / "test_cache_allocate.py").read_text()
+    assert 'type="radix"' in theirs
+    ours = theirs.replace('type="radix"', 'type="radixkv"')
     ours = ours.replace("import torch\n", "import torch\nimport mini_sglang\n", 1)
     (tmp_path / "test_cache_allocate.py").write_text(ours)
     paths = [str(EXAMPLES), str(sources / "python"), os.environ.get("PYTHONPATH", "")]

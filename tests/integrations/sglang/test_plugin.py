@@ -1,4 +1,4 @@
-"""How SGLang gets to know of the cache, and what it is told where something is missing."""
+"""How SGLang finds the cache, and which error names what is missing."""
 
 import importlib
 import logging
@@ -108,10 +108,10 @@ def test_each_missing_member_is_named(plugin, surface, context, monkeypatch):
                 others = dict.fromkeys(set(members.split()) - {member})
                 with monkeypatch.context() as patch:
                     patch.setattr(module, name, type(name, (), others))
-                    with pytest.raises(BackendUnavailableError) as told:
+                    with pytest.raises(BackendUnavailableError) as caught:
                         plugin.build(asked)
-                assert told.value.details["missing"] == [f"{name}.{member}"]
-                assert "\n" not in str(told.value)
+                assert caught.value.details["missing"] == [f"{name}.{member}"]
+                assert "\n" not in str(caught.value)
 
 
 def test_a_class_that_is_gone_is_named(plugin, surface, context, monkeypatch):
@@ -149,15 +149,15 @@ def test_what_sglang_asks_for_and_the_cache_lacks_is_named(plugin, surface, cont
     ],
 )
 def test_what_is_not_served_is_refused_by_name(plugin, surface, context, asked, named):
-    with pytest.raises(InvalidArgumentError, match=f"radixkv does not serve {named}") as told:
+    with pytest.raises(InvalidArgumentError, match=f"radixkv does not serve {named}") as caught:
         plugin.build(context(**asked))
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_all_that_is_refused_is_named_at_once(plugin, surface, context):
-    with pytest.raises(InvalidArgumentError) as told:
+    with pytest.raises(InvalidArgumentError) as caught:
         plugin.build(context(is_hybrid_swa=True, enable_hierarchical_cache=True))
-    assert told.value.details["refused"] == [
+    assert caught.value.details["refused"] == [
         "models with sliding windows",
         "--enable-hierarchical-cache",
     ]

@@ -87,9 +87,9 @@ def test_a_port_that_is_taken_ends_the_start_with_one_line(scheduler, monkeypatc
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         monkeypatch.setenv("RADIXKV_SGLANG_LISTEN", f"127.0.0.1:{taken.getsockname()[1]}")
-        with pytest.raises(ListenError) as told:
+        with pytest.raises(ListenError) as caught:
             plugin._serve_beside(scheduler().cache)
-    assert "\n" not in str(told.value)
+    assert "\n" not in str(caught.value)
 
 
 def test_there_is_none_where_none_is_asked_for(scheduler):

@@ -64,19 +64,24 @@ class MatchHandlers:
     def _probe(self, keys: Sequence[Key], namespace: Namespace) -> list[int]:
         cache = self._context.cache
         if any(key.content for key in keys):
-            return [cache.probe(k.token_ids, namespace, content=k.content) for k in keys]
-        return cache.probe_batch([key.token_ids for key in keys], namespace)
+            return [
+                cache.probe(k.token_ids, namespace, content=k.content, checked=True) for k in keys
+            ]
+        return cache.probe_batch([key.token_ids for key in keys], namespace, checked=True)
 
     def _match(
         self, want_slots: bool, keys: Sequence[Key], namespace: Namespace
     ) -> list[PrefixMatch]:
         cache = self._context.cache
         if any(key.content for key in keys):
-            found = [cache.match_prefix(k.token_ids, namespace, content=k.content) for k in keys]
+            found = [
+                cache.match_prefix(k.token_ids, namespace, content=k.content, checked=True)
+                for k in keys
+            ]
         elif want_slots:
-            found = cache.match_batch([key.token_ids for key in keys], namespace)
+            found = cache.match_batch([key.token_ids for key in keys], namespace, checked=True)
         else:
-            lengths = cache.match_lengths([key.token_ids for key in keys], namespace)
+            lengths = cache.match_lengths([key.token_ids for key in keys], namespace, checked=True)
             return [PrefixMatch(matched_length=length) for length in lengths]
         if not want_slots:
             return [PrefixMatch(matched_length=match.length) for match in found]
@@ -97,7 +102,9 @@ class MatchHandlers:
         context.leases.check_pins(call.caller, lease, len(keys))
         matches = []
         for key in keys:
-            pin = context.cache.loans.pin(key.token_ids, namespace, content=key.content)
+            pin = context.cache.loans.pin(
+                key.token_ids, namespace, content=key.content, checked=True
+            )
             slots = codec.pack(pin.slots) if request.want_slots else b""
             pin_id = context.leases.add_pin(lease, pin)
             matches.append(PrefixMatch(matched_length=pin.length, slots=slots, pin_id=pin_id))

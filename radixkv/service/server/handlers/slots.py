@@ -106,13 +106,16 @@ class SlotHandlers:
         """Store sequences in the tree; the reply says what was cached before, nothing is freed."""
         self._context.check_lends("InsertPrefix")
         codec.check_batch(len(request.inserts), "inserts")
-        call.caller.check_namespace(codec.read_namespace(request.namespace))
+        namespace = codec.read_namespace(request.namespace)
+        call.caller.check_namespace(namespace)
         with self._context.once(request, call, InsertPrefixResponse) as reply:
             if reply.message is None:
-                reply.message = self._insert(request, call)
+                reply.message = self._insert(request, call, namespace)
         return reply.message
 
-    def _insert(self, request: InsertPrefixRequest, call: Call) -> InsertPrefixResponse:
+    def _insert(
+        self, request: InsertPrefixRequest, call: Call, namespace: Namespace
+    ) -> InsertPrefixResponse:
         context = self._context
         lease = context.held_lease(request, call)
         inserts = [
@@ -121,9 +124,9 @@ class SlotHandlers:
         ]
         new_pins = sum(insert.keep and insert.pin is None for insert in inserts)
         context.leases.check_pins(call.caller, lease, new_pins)
-        namespace = codec.read_namespace(request.namespace)
         try:
-            done = self._loans.store(context.leases.borrower(lease), inserts, namespace)
+            borrower = context.leases.borrower(lease)
+            done = self._loans.store(borrower, inserts, namespace, checked=True)
         except StaleHandleError as error:
             raise PinNotFoundError(str(error), pin=0) from error
         stored = sum(max(0, each.cached_length - each.existing_length) for each in done)
