@@ -198,3 +198,14 @@ def test_a_damaged_state_is_refused(damage):
     state["counters"] = (*counters, damage(history))
     with pytest.raises(InvalidArgumentError, match="state must be that of a pickled tree"):
         tree.__class__.__new__(tree.__class__).__setstate__(state)
+
+
+def test_what_is_evicted_below_a_prefix_is_forgotten_where_too_little_is_cached():
+    """What is watched of evicted tokens is at most four times what is cached."""
+    tree = new_tree(1, "adaptive", "python")
+    tree.insert(list(range(1_000)), list(range(1, 1_001)))
+    tree.evict_below(range(10))
+    assert tree.nodes.policy.ghost_tokens <= 4 * tree.total_size
+    tree.evict_below([])
+    assert (tree.total_size, tree.nodes.policy.ghost_tokens) == (0, 0)
+    assert tree.check_integrity() == []

@@ -154,3 +154,14 @@ def test_sizes_sum_to_the_pool(new_cache, page_size):
     assert stats.live_requests == 2
     cache.abort(request)
     assert cache.stats().waiting == 0
+
+
+@pytest.mark.parametrize("ask", ["match_batch", "match_lengths"])
+def test_prompts_of_a_batch_are_counted_as_looked_up(new_cache, ask):
+    cache = new_cache()
+    cache.finish(cache.admit([1, 2, 3]))
+    before = cache.stats()
+    getattr(cache, ask)([[1, 2, 9], [7]])
+    after = cache.stats()
+    assert after.lookup_tokens - before.lookup_tokens == 4
+    assert after.hit_tokens - before.hit_tokens == 2
