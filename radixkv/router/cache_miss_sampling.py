@@ -28,7 +28,7 @@ class CacheMissSampler:
     def check(self, worker: str, namespace: Namespace, beginning: Int32Array | None) -> None:
         """Look whether `worker` holds a prompt's beginning; None: the pick is not in the sample."""
         if beginning is not None and worker in self._index.workers:
-            held = self._index.lookup(beginning, namespace).get(worker, 0)
+            held = self._index.length(worker, beginning, namespace)
             self.num_checks += 1
             self.num_misses += 2 * held < len(beginning)
 

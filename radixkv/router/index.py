@@ -207,6 +207,14 @@ class PrefixIndex:
         order = np.argsort(-lengths, kind="stable").tolist()
         return {workers[at]: int(lengths[at]) for at in order if lengths[at]}
 
+    def length(self, worker: str, token_ids: TokenIds, namespace: Namespace = DEFAULT) -> int:
+        """How many leading tokens one worker holds, not rounded to pages; see `lengths`."""
+        with self._lock:
+            holder, root = self._mirror(worker).holder, self._spaces.find(namespace)
+            if root is None:
+                return 0
+            return int(self._holdings.lengths(token_ids, root, np.array([holder]))[0])
+
     def view(self, worker: str) -> WorkerView:
         """How a worker stands. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
