@@ -72,11 +72,16 @@ class TokenRun {
         return part;
     }
 
-    // Copied when half is gone: O(1) a trimmed token over time.
-    void shorten(uint32_t keep) {
+    // Memory goes back when half is gone: O(1) a trimmed token over time. A block that the system
+    // does not make smaller is only larger than it need be.
+    void shorten(uint32_t keep) noexcept {
         assert(0 < keep && keep <= length);
         length = keep;
-        if (capacity_ > 2 * keep) *this = cut(0, keep);
+        if (capacity_ <= 2 * keep) return;
+        if (!is_range()) std::memmove(block_ + keep, scattered(), size_t{4} * keep);
+        capacity_ = keep;
+        void* smaller = std::realloc(block_, size_t{4} * (is_range() ? keep : 2 * size_t{keep}));
+        if (smaller) block_ = static_cast<int32_t*>(smaller);
     }
 
     // Of a long run the first, the processor then goes on by itself.

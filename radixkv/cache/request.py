@@ -92,12 +92,13 @@ class Request:
     def append(self, token_ids: Int32Array) -> None:
         """Know more tokens. Amortised O(1) a token."""
         tokens, length = self.tokens, self.length
-        self.length = end = length + len(token_ids)
+        end = length + len(token_ids)
         if end > len(tokens):
-            self.tokens = grown = np.empty(end + end // 4 + 16, np.int32)
+            grown = np.empty(end + end // 4 + 16, np.int32)
             grown[:length] = tokens[:length]
-            tokens = grown
+            self.tokens = tokens = grown
         tokens[length:end] = token_ids
+        self.length = end
 
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
