@@ -1,6 +1,7 @@
 #include "ledger_binding.hpp"
 
 #include <algorithm>
+#include <iterator>
 
 #include "input.hpp"
 
@@ -77,9 +78,8 @@ void LedgerBinding::free(nb::handle slots, nb::handle fence) {
 }
 
 void LedgerBinding::retire(const std::vector<int32_t>& slots, const int32_t* readers) noexcept {
-    auto* is_retired = static_cast<bool*>(array_data(is_retired_));
     for (int32_t slot : slots) {
-        is_retired[slot] = true;
+        retired()[slot] = true;
         sharers_of()[slot] += readers[slot] - 1;
     }
 }
@@ -123,24 +123,27 @@ int32_t* Freeing::prepare(size_t count) {
 
 void Freeing::prepare_return(const int32_t* slots, size_t n) {
     const int32_t* sharers = ledger_.sharers_of();
+    const bool* is_retired = ledger_.retired();
+    bool has_shared = false;
     for (size_t i = 0; i < n; ++i) {
-        if (sharers[slots[i]] > 0) shared_.push_back(slots[i]);
+        has_shared |= sharers[slots[i]] > 0;
+        has_retired_ |= is_retired[slots[i]];
     }
-    if (shared_.empty() && !entry_) {
+    if (!has_shared && !entry_) {
         slots_ = slots;  // as they are
         count_ = n;
         return;
     }
+    std::copy_if(slots, slots + n, std::back_inserter(shared_),
+                 [&](int32_t slot) { return sharers[slot] > 0; });
     std::copy_if(slots, slots + n, prepare(n - shared_.size()),
                  [&](int32_t slot) { return sharers[slot] == 0; });
 }
 
 void Freeing::commit() {
-    auto* is_retired = static_cast<bool*>(array_data(ledger_.is_retired_));
-    int32_t* sharers = ledger_.sharers_of();
     if (!entry_ && count_) ledger_.pool().free(slots_, count_);
-    for (size_t i = 0; i < count_; ++i) is_retired[slots_[i]] = false;
-    for (int32_t slot : shared_) --sharers[slot];
+    for (size_t i = 0; has_retired_ && i < count_; ++i) ledger_.retired()[slots_[i]] = false;
+    for (int32_t slot : shared_) --ledger_.sharers_of()[slot];
 }
 
 }  // namespace radixkv

@@ -49,6 +49,7 @@ class LedgerBinding {
     AllocatorBinding& pool() const { return *nb::inst_ptr<AllocatorBinding>(allocator_); }
     SlotAllocator& slots() const { return pool().slots(); }
     int32_t* sharers_of() const { return static_cast<int32_t*>(array_data(sharers_)); }
+    bool* retired() const { return static_cast<bool*>(array_data(is_retired_)); }
     bool is_anything_deferred() const { return PyObject_Size(deferred_.ptr()) > 0; }
     nb::object behind(nb::handle fence) const;
     void collect();
@@ -85,6 +86,7 @@ class Freeing {
     std::vector<int32_t> freed_, shared_;
     const int32_t* slots_ = nullptr;
     size_t count_ = 0;
+    bool has_retired_ = false;
 };
 
 }  // namespace radixkv

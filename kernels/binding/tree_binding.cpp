@@ -244,7 +244,7 @@ std::optional<TreeBinding::Stored> TreeBinding::insert_key(NodeId root, Key key,
     uint32_t count = whole - found.length;
     TokenRun run(how.slots + (found.length - from), count);
     if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
-    Stored stored = prepare_stored(run);
+    Stored stored = prepare_stored(run, how.has_content);
     if (count) reserve_changes(1);
     Growth growth = tree_.prepare(path_, found, std::move(run));
     prepare(path_, found);
@@ -318,12 +318,11 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
     nb::object result = new_named_tuple(python().InsertResult, 3);
     nb::object codes = encode(ids, content, true);
     auto use = [&](NodeId root, const auto& key) {
-        Insert how{own.items(), own.size(), rank, !chunked, known_by(after, key.size)};
+        Insert how{own.items(), own.size(), rank, !chunked, bool(codes), known_by(after, key.size)};
         auto copy_found = [&](const Path& path, const Descent& descent) {
             int32_t* out;
             set_item(result, 0, nb::int_(descent.length));
-            set_item(result, 1, python().no_slots);
-            if (descent.length == from) return;
+            if (descent.length == from) return set_item(result, 1, python().no_slots);
             set_item(result, 1, new_array(descent.length - from, out));
             tree_.copy_slots(path, descent.partial, from, descent.length, out);
         };
@@ -343,9 +342,10 @@ void TreeBinding::reserve_changes(size_t count) {
     nb::inst_ptr<Changes>(changes_)->reserve(count);
 }
 
-TreeBinding::Stored TreeBinding::prepare_stored(const TokenRun& run) const {
-    Stored stored{count_negative(run.tokens(), run.length), {}};
-    if (stored.negative || tracks_) stored.codes = copy_array(run.tokens(), run.length);
+TreeBinding::Stored TreeBinding::prepare_stored(const TokenRun& run, bool has_content) const {
+    Stored stored{has_content ? count_negative(run.tokens(), run.length) : 0, {}};
+    if (stored.negative || (tracks_ && run.length))
+        stored.codes = copy_array(run.tokens(), run.length);
     return stored;
 }
 
@@ -579,7 +579,7 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
     auto use = [&](NodeId root, const auto& key) {
         Known known = known_by(held, key.size);
         int32_t* own = checked_row(row, key.size) + known.length;
-        Insert how{own, key.size - known.length, rank, !chunked, known};
+        Insert how{own, key.size - known.length, rank, !chunked, bool(codes), known};
         ledger.check_range(own, how.count);
         auto free_duplicates = [&](const Path& path, const Descent& found) {
             set_item(result, 0, nb::int_(found.length));

@@ -84,6 +84,7 @@ class TreeBinding {
         size_t count;
         int64_t priority;
         bool is_hit;
+        bool has_content;
         Known known;
     };
 
@@ -115,7 +116,7 @@ class TreeBinding {
                       const Prepare& prepare, const Use& use);
 
     void reserve_changes(size_t count);
-    Stored prepare_stored(const TokenRun& run) const;
+    Stored prepare_stored(const TokenRun& run, bool has_content) const;
     void record_stored(NodeId leaf, const Stored& stored, nb::handle space) noexcept;
     uint64_t count_victims(uint64_t wanted) const;
     void settle(Freeing& freeing) const;

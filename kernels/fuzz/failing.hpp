@@ -1,5 +1,5 @@
-// Allocations that fail when they are told to: the linker sends the tree's malloc and realloc here
-// (--wrap), and `new` comes here too.
+// Allocations that fail when they are told to: the linker sends the tree's malloc here (--wrap),
+// and `new` comes here too.
 #pragma once
 
 #include <cstddef>
@@ -8,7 +8,6 @@
 #include <optional>
 
 extern "C" void* __real_malloc(size_t size);
-extern "C" void* __real_realloc(void* block, size_t size);
 
 namespace radixkv::fuzz {
 
@@ -34,9 +33,6 @@ inline bool fails_now() {
 
 extern "C" void* __wrap_malloc(size_t size) {
     return radixkv::fuzz::fails_now() ? nullptr : __real_malloc(size);
-}
-extern "C" void* __wrap_realloc(void* block, size_t size) {
-    return radixkv::fuzz::fails_now() ? nullptr : __real_realloc(block, size);
 }
 
 void* operator new(size_t size) {

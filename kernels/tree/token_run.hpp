@@ -72,16 +72,18 @@ class TokenRun {
         return part;
     }
 
-    // Memory goes back when half is gone: O(1) a trimmed token over time. A block that the system
-    // does not make smaller is only larger than it need be.
+    // Copied when half is gone: O(1) a trimmed token over time. Where there is no memory for a
+    // copy, the block stays larger than it need be.
     void shorten(uint32_t keep) noexcept {
         assert(0 < keep && keep <= length);
         length = keep;
         if (capacity_ <= 2 * keep) return;
-        if (!is_range()) std::memmove(block_ + keep, scattered(), size_t{4} * keep);
-        capacity_ = keep;
-        void* smaller = std::realloc(block_, size_t{4} * (is_range() ? keep : 2 * size_t{keep}));
-        if (smaller) block_ = static_cast<int32_t*>(smaller);
+        try {
+            *this = cut(0, keep);
+        } catch (const std::bad_alloc&) {
+            if (!is_range()) std::memmove(block_ + keep, scattered(), size_t{4} * keep);
+            capacity_ = keep;
+        }
     }
 
     // Of a long run the first, the processor then goes on by itself.

@@ -13,13 +13,14 @@ NodeId Tree::add_root(PrefixHash hash) {
     return root;
 }
 
-// Makes sure that nothing fails before `fresh` nodes were added or cut off and `used` were used.
+// Makes sure that nothing fails before `fresh` nodes were added or cut off, `used` were used, and
+// all of them locked.
 void Tree::reserve(NodeId fresh, size_t used) {
     nodes_.reserve(fresh);
     edges_.reserve(fresh);
     cut_runs_.reserve(num_tails_ + fresh);
     policy_->reserve(nodes_.bound() + fresh, fresh + used);
-    policy_->reserve_places(num_locked_ + fresh);
+    policy_->reserve_places(num_locked_ + 2 * fresh + used);
 }
 
 void Tree::clear() noexcept {
@@ -241,7 +242,6 @@ Growth Tree::prepare(Path& path, const Descent& found, TokenRun run) {
         growth.tail = node.cut(at, node.length - at);
     }
     reserve(2, path.size());
-    policy_->reserve_places(num_locked_ + path.size() + 4);
     path.reserve(path.size() + 2);
     return growth;
 }

@@ -307,6 +307,8 @@ class PrefixCache:
         self._check_running(request)
         if request.length + len(tokens) > self._longest:
             self._refuse_length(request.length + len(tokens))
+        if request.length + len(tokens) > len(request.tokens):
+            request.grow(request.length + len(tokens))
         slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
