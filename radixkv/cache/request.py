@@ -3,7 +3,10 @@
 from collections.abc import Hashable
 from typing import Literal, TypeAlias
 
-from radixkv.arrays import EMPTY, Int32Array, new_array
+import numpy as np
+
+from radixkv.arrays import EMPTY, Int32Array
+from radixkv.errors import OutOfMemoryError
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
@@ -97,7 +100,12 @@ class Request:
 
     def grow(self, length: int) -> None:
         """Room for `length` tokens, and for more later. Raises OutOfMemoryError."""
-        grown = new_array(length + length // 4 + 16)
+        try:
+            grown = np.empty(length + length // 4 + 16, np.int32)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"a row must find memory for its tokens; there was none for {length}"
+            ) from None
         grown[: self.length] = self.tokens[: self.length]
         self.tokens = grown
 

@@ -22,7 +22,7 @@ from radixkv import PrefixCache
 from radixkv.cache.request import Request
 from radixkv.tree import POLICIES
 
-NUM_SLOTS, MOST_STEPS, MOST_ERRORS = 3_000_000, 4000, 6
+NUM_SLOTS, MOST_STEPS, MOST_ERRORS = 3_000_000, 4000, 3
 LEAST_BYTES, MOST_BYTES = 4 << 20, 60 << 20
 
 

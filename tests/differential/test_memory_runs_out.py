@@ -33,11 +33,10 @@ def library(tmp_path_factory):
     return path
 
 
-def fail_each(library, *args, **environment):
-    """What `failing.py` found."""
+def found_by(script, *args, **environment):
     done = subprocess.run(
-        [sys.executable, "-m", "tests.differential.failing", *args],
-        env={**os.environ, "LD_PRELOAD": str(library), **environment},
+        [sys.executable, "-m", f"tests.differential.{script}", *args],
+        env={**os.environ, **environment},
         cwd=HERE.parent.parent,
         capture_output=True,
         text=True,
@@ -49,7 +48,7 @@ def fail_each(library, *args, **environment):
 
 @pytest.mark.parametrize("page_size", [1, 4])
 def test_each_allocation_of_the_core_fails_once(library, page_size):
-    found = fail_each(library, "core", str(page_size), *POLICIES)
+    found = found_by("failing", "core", str(page_size), *POLICIES, LD_PRELOAD=str(library))
     assert found["faults"] == []
     assert found["failed"] > 100 * len(POLICIES)
     # Two inserts are two changes of the tree: between them there is no way back.
@@ -57,7 +56,18 @@ def test_each_allocation_of_the_core_fails_once(library, page_size):
 
 
 def test_each_allocation_of_python_fails_once(library):
-    found = fail_each(library, "python", "1", "lru", PYTHONMALLOC="malloc")
+    found = found_by(
+        "failing", "python", "1", "lru", PYTHONMALLOC="malloc", LD_PRELOAD=str(library)
+    )
     assert found["faults"] == []
     assert found["failed"] > 1000
     assert 0 < sum(map(len, found["refused"].values())) < found["failed"] / 4
+
+
+def test_under_a_limit_of_memory_the_cache_is_sound_or_refuses():
+    found = [found_by("limited", str(seed), OMP_NUM_THREADS="1") for seed in (1, 2, 3)]
+    assert sum(sum(each["errors"].values()) for each in found) >= 3
+    assert [each["broken"] for each in found] == [[], [], []]
+    # What the core finds no memory for changes nothing: service goes on.
+    refused = [each for each in found if each["refused"]]
+    assert all(any(name.startswith("MemoryError") for name in each["errors"]) for each in refused)
