@@ -1,6 +1,7 @@
 #include "arrays.hpp"
 
 #include <cstring>
+#include <new>
 #include <type_traits>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
@@ -17,7 +18,10 @@ void import_numpy() {
 nb::object new_array(size_t n, int32_t*& items) {
     npy_intp size = static_cast<npy_intp>(n);
     PyObject* array = PyArray_SimpleNew(1, &size, NPY_INT32);
-    if (!array) throw nb::python_error();
+    if (!array) {
+        PyErr_Clear();
+        throw std::bad_alloc();
+    }
     items = static_cast<int32_t*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
     return nb::steal(array);
 }

@@ -10,7 +10,7 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 array of `n` items, and where they are. Throws when memory runs out.
+// An int32 array of `n` items, and where they are. Throws std::bad_alloc.
 nanobind::object new_array(size_t n, int32_t*& items);
 
 nanobind::object copy_array(const int32_t* items, size_t n);
