@@ -27,7 +27,7 @@ nb::object TicketsBinding::take(nb::handle n) {
 }
 
 void TicketsBinding::free(nb::handle tickets) {
-    Slots given(tickets, "tickets");
+    Slots given(tickets, false, "tickets");
     free(given.items(), given.size());
 }
 

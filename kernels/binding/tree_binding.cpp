@@ -45,19 +45,31 @@ bool is_given(nb::handle content) {
     return truth;
 }
 
-// Calls use(key): the codes, or without them the ids.
+bool fits_int32(nb::handle ids) {
+    auto array = view_int32(ids);
+    return array && fits(array.size);
+}
+
+// The ids as an int32 array; those that were checked are one already.
+nb::object token_array(nb::handle ids, bool checked) {
+    return checked && fits_int32(ids) ? nb::borrow(ids) : convert_token_ids(ids, "token_ids");
+}
+
+// Calls use(key): the codes, or without them the ids, which are trusted if they were checked.
 template <class Prepare, class Use>
-auto with_key(nb::handle ids, const nb::object& codes, const Prepare& prepare, const Use& use) {
-    if (!codes) return with_token_ids(ids, "token_ids", prepare, use);
-    auto array = view_int32(codes);
+auto with_key(nb::handle ids, const nb::object& codes, bool checked, const Prepare& prepare,
+              const Use& use) {
+    if (!codes && !(checked && fits_int32(ids)))
+        return with_token_ids(ids, "token_ids", prepare, use);
     prepare();
+    auto array = view_int32(codes ? nb::handle(codes) : ids);
     return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
 }
 
 // Slots are checked first, but an error in the ids is the one to report.
-Slots check_slots(nb::handle ids, nb::handle slots) {
+Slots check_slots(nb::handle ids, nb::handle slots, bool checked) {
     try {
-        return Slots(slots);
+        return Slots(slots, checked);
     } catch (nb::python_error&) {
         convert_token_ids(ids, "token_ids");
         throw;
@@ -103,11 +115,19 @@ nb::object slice_or_array(const std::vector<int32_t>& tickets) {
     return copy_wide(tickets.data(), tickets.size());
 }
 
+std::string show_row(nb::handle row) {
+    if (!nb::hasattr(row, "dtype") || !nb::hasattr(row, "flags"))
+        return nb::cast<std::string>(row.type().attr("__name__"));
+    nb::object dtype = row.attr("dtype"), shape = row.attr("shape");
+    std::string shown = nb::cast<std::string>(nb::str(dtype)) + " of shape " + show(shape);
+    return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
+}
+
 int32_t* checked_row(nb::handle row, size_t size) {
     int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
-    raise(python().InvalidArgumentError,
-          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
+    raise(python().InvalidArgumentError, "row must be a writable int32 array of at least " +
+                                             std::to_string(size) + " slots; got " + show_row(row));
 }
 
 uint64_t checked_count(nb::handle count, const char* name) {
@@ -128,9 +148,10 @@ TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy)
       number_(next_number++) {}
 
 // Nothing where there is no content.
-nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern) const {
+nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern,
+                               bool checked) const {
     if (!is_given(content)) return {};
-    nb::object tokens = convert_token_ids(ids, "token_ids");
+    nb::object tokens = token_array(ids, checked);
     return content_.attr("encode")(tokens, content, "intern"_a = intern);
 }
 
@@ -153,7 +174,7 @@ uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content
     nb::object codes = encode(ids, content, false);
     NodeId root = NONE;
     return with_key(
-        ids, codes, [&] { root = spaces_.find(space); },
+        ids, codes, false, [&] { root = spaces_.find(space); },
         [&](const auto& key) { return probe_key(root, key); });
 }
 
@@ -181,12 +202,12 @@ std::optional<Place> TreeBinding::match_key(NodeId root, const Key& key,
 }
 
 template <class CopyFound>
-Place TreeBinding::match(nb::handle ids, nb::handle space, nb::handle content,
+Place TreeBinding::match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
                          const CopyFound& copy_found) {
-    nb::object codes = encode(ids, content, false);
+    nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
-        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        ids, codes, checked, [&] { root = settle([&] { return spaces_.find(space); }); },
         [&](const auto& key) { return match_key(root, key, copy_found); });
 }
 
@@ -199,9 +220,10 @@ nb::object TreeBinding::found_slots(const Path& path, const Descent& found, uint
     return slots;
 }
 
-nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content) {
+nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
+                                     bool checked) {
     nb::object slots;
-    Place place = match(ids, space, content, [&](const Path& path, const Descent& found) {
+    Place place = match(ids, space, content, checked, [&](const Path& path, const Descent& found) {
         int32_t* out;
         slots = new_array(found.length, out);
         tree_.copy_slots(path, found.partial, 0, found.length, out);
@@ -210,7 +232,7 @@ nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handl
 }
 
 nb::object TreeBinding::match_handle(nb::handle ids, nb::handle space, nb::handle content) {
-    return new_handle(match(ids, space, content, [](const Path&, const Descent&) {}));
+    return new_handle(match(ids, space, content, false, [](const Path&, const Descent&) {}));
 }
 
 nb::object TreeBinding::path_slots(nb::handle object) {
@@ -322,8 +344,8 @@ std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key ke
 
 // Finds or makes the root for `space`, calls use(key), and records what was stored.
 template <class Use>
-auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::handle space,
-                               const Use& use) {
+auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool checked,
+                               nb::handle space, const Use& use) {
     NodeId root = NONE;
     auto drop_empty_root = [&](void*) {
         if (root != NONE && tree_.node(root).is_leaf()) spaces_.remove(root);
@@ -332,7 +354,7 @@ auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::hand
     Inserted inserted;
     try {
         inserted = with_key(
-            ids, codes, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
+            ids, codes, checked, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
             [&](const auto& key) { return use(root, key); });
     } catch (...) {
         if (codes) content_.attr("settle")();
@@ -368,19 +390,19 @@ TreeBinding::Known TreeBinding::known_by(nb::handle after, size_t size) const {
 
 nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle space,
                                nb::handle content, nb::handle priority, bool chunked,
-                               nb::handle after) {
+                               nb::handle after, bool checked) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     uint32_t from = check_known(after, space);
-    Slots own = check_slots(ids, slots);
+    Slots own = check_slots(ids, slots, checked);
     if (is_given(content)) {
-        size_t size = view_int32(convert_token_ids(ids, "token_ids")).size;
+        size_t size = view_int32(token_array(ids, checked)).size;
         check_known_length(from, size);
         check_counts(size - from, own.size());
     }
-    nb::object codes = encode(ids, content, true);
+    nb::object codes = encode(ids, content, true, checked);
     nb::object found;
-    Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
+    Inserted inserted = insert_codes(ids, codes, checked, space, [&](NodeId root, const auto& key) {
         Insert how{own.size(), rank, !chunked, known_by(after, key.size)};
         return insert_key(
             root, key, how, [&](uint32_t begin, uint32_t) { return own.items() + (begin - from); },
@@ -401,7 +423,7 @@ nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::hand
     uint32_t from = check_known(after, space);
     nb::object found, taken;
     std::vector<int32_t> own;
-    Inserted inserted = insert_codes(ids, {}, space, [&](NodeId root, const auto& key) {
+    Inserted inserted = insert_codes(ids, {}, false, space, [&](NodeId root, const auto& key) {
         Known known = known_by(after, key.size);
         auto new_slots = [&](uint32_t, uint32_t count) {
             own.resize(count);
@@ -543,7 +565,7 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     uint64_t needed = 0;
     Descent found;
     with_key(
-        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        ids, codes, false, [&] { root = settle([&] { return spaces_.find(space); }); },
         [&](auto key) -> std::optional<bool> {
             if (is_suspect(key, 0)) return std::nullopt;
             auto start = key;
@@ -584,7 +606,7 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
     nb::object codes = encode(ids, content, true);
     int32_t* table = nullptr;
     std::vector<int32_t> duplicates;
-    Inserted inserted = insert_codes(ids, codes, space, [&](NodeId root, const auto& key) {
+    Inserted inserted = insert_codes(ids, codes, false, space, [&](NodeId root, const auto& key) {
         Known known = known_by(held, key.size);
         table = checked_row(row, key.size);
         int32_t* own = table + known.length;

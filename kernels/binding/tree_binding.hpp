@@ -25,18 +25,18 @@ class TreeBinding {
   public:
     TreeBinding(nb::handle page_size, nb::handle policy);
 
-    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
+    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
     nb::object match_handle(nb::handle ids, nb::handle space, nb::handle content);
     nb::object path_slots(nb::handle handle);
     nb::object path_slices(nb::handle handle, nb::handle most);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
-    nb::list match_batch(nb::handle prompts, nb::handle space);
-    nb::list match_lengths(nb::handle prompts, nb::handle space);
+    nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
+    nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
-                      nb::handle priority, bool chunked, nb::handle after);
+                      nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
                            nb::handle priority, bool chunked, nb::handle after);
     nb::object evict(nb::handle num_tokens);
@@ -105,13 +105,15 @@ class TreeBinding {
     template <class Key, class CopyFound>
     std::optional<Place> match_key(NodeId root, const Key& key, const CopyFound& copy_found);
     template <class CopyFound>
-    Place match(nb::handle ids, nb::handle space, nb::handle content, const CopyFound& copy_found);
+    Place match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
+                const CopyFound& copy_found);
     template <class Key, class NewSlots, class CopyFound>
     std::optional<Inserted> insert_key(NodeId root, Key key, const Insert& how,
                                        const NewSlots& new_slots, const CopyFound& copy_found);
     nb::object found_slots(const Path& path, const Descent& found, uint32_t from) const;
     template <class Use>
-    auto insert_codes(nb::handle ids, const nb::object& codes, nb::handle space, const Use& use);
+    auto insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
+                      const Use& use);
 
     void record_stored(NodeId leaf, nb::handle space, bool has_content);
     uint64_t count_evictable(nb::handle num_tokens);
@@ -121,7 +123,7 @@ class TreeBinding {
     bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
     Place touch(const Descent& found, const Path& path);
     nb::object match_result(nb::object slots, const Place& place) const;
-    nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
+    nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked = false) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);
     Known known_by(nb::handle after, size_t size) const;

@@ -46,7 +46,12 @@ class Tree:
 
     def __init__(self, page_size: int = 1, policy: str = "lru") -> None: ...
     def match_prefix(
-        self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = ...,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> MatchResult: ...
     def match_handle(
         self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
@@ -57,10 +62,10 @@ class Tree:
         self, token_ids: TokenIds, namespace: Namespace = ..., *, content: Content = ()
     ) -> int: ...
     def match_batch(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = ...
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
     ) -> list[MatchResult]: ...
     def match_lengths(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = ...
+        self, prompts: Sequence[TokenIds], namespace: Namespace = ..., *, checked: bool = False
     ) -> list[int]: ...
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = ...) -> list[int]: ...
     def inc_lock_ref(self, handle: ContractHandle) -> None: ...
@@ -75,6 +80,7 @@ class Tree:
         priority: int = 0,
         chunked: bool = False,
         after: ContractHandle | None = None,
+        checked: bool = False,
     ) -> InsertResult: ...
     def insert_from(
         self,
