@@ -60,7 +60,12 @@ void bind_tree(nb::module_& module) {
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none())
         .def("evict_to", &TreeBinding::evict_to, "tickets"_a.none(), "num_tokens"_a.none(),
              "most"_a.none())
+        .def("evict_into", &TreeBinding::evict_into, "num_tokens"_a.none(), "ledger"_a,
+             "fence"_a.none() = nb::none())
+        .def("take", nb::overload_cast<nb::handle, LedgerBinding&>(&TreeBinding::take),
+             "n"_a.none(), "ledger"_a)
         .def("reset", &TreeBinding::reset)
+        .def("reset_into", &TreeBinding::reset_into, "ledger"_a, "readers"_a)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0)

@@ -41,7 +41,10 @@ class TreeBinding {
                            nb::handle priority, bool chunked, nb::handle after);
     nb::object evict(nb::handle num_tokens);
     nb::object evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most);
+    uint64_t evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence);
+    nb::object take(nb::handle n, LedgerBinding& ledger);
     nb::object reset();
+    void reset_into(LedgerBinding& ledger, nb::handle readers);
 
     // ---- a request's admission and publication: see `RadixTree` ----
 
@@ -87,13 +90,20 @@ class TreeBinding {
         size_t count;  // of slots, for what is behind the known tokens
         int64_t priority;
         bool is_hit;
+        bool has_content;
         Known known;
     };
 
-    struct Inserted {
-        uint32_t prefix;  // tokens that were there
-        NodeId leaf;      // NONE: all of them were
-        Place place;      // the whole key
+    // What is retained of the content of a leaf that was added: see `ContentTable`.
+    struct Stored {
+        uint64_t negative = 0;  // codes below 0
+        nb::object codes;       // nothing: no change is recorded and no code is negative
+    };
+
+    // What `take` will do, with the memory that takes.
+    struct Taking {
+        uint64_t count = 0, evicted = 0;
+        bool has_room = false;
     };
 
     template <class Find>
@@ -107,27 +117,36 @@ class TreeBinding {
     template <class CopyFound>
     Place match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
                 const CopyFound& copy_found);
-    template <class Key, class NewSlots, class CopyFound>
-    std::optional<Inserted> insert_key(NodeId root, Key key, const Insert& how,
-                                       const NewSlots& new_slots, const CopyFound& copy_found);
+    template <class Key, class NewSlots, class Prepare>
+    std::optional<Stored> insert_key(NodeId root, Key key, const Insert& how, nb::handle space,
+                                     Handle& handle, const NewSlots& new_slots,
+                                     const Prepare& prepare);
     nb::object found_slots(const Path& path, const Descent& found, uint32_t from) const;
-    template <class Use>
-    auto insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
-                      const Use& use);
+    template <class Prepare, class Use>
+    void insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
+                      const Prepare& prepare, const Use& use);
 
-    void record_stored(NodeId leaf, nb::handle space, bool has_content);
-    uint64_t count_evictable(nb::handle num_tokens);
-    void evict_slots(uint64_t count, int32_t* out);
-    void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
-    void release_content(const std::vector<int32_t>& codes);
-    bool take(uint64_t count, LedgerBinding& ledger, int32_t* out);
-    Place touch(const Descent& found, const Path& path);
+    void reserve_changes(size_t count);
+    Stored prepare_stored(const TokenRun& run, bool has_content) const;
+    void record_stored(NodeId leaf, const Stored& stored, nb::handle space) noexcept;
+    uint64_t count_victims(uint64_t wanted) const;
+    void settle(Freeing& freeing) const;
+    void prepare_eviction(uint64_t count);
+    void evict_slots(uint64_t count, int32_t* out) noexcept;
+    void release_content();
+    void forget(nb::object& fresh_content) noexcept;
+    void record_trimmed(const Trim& trim) noexcept;
+    Taking prepare_take(uint64_t count, LedgerBinding& ledger, Freeing& freeing);
+    bool take(const Taking& taking, LedgerBinding& ledger, Freeing& freeing, int32_t* out);
+    Place touch(const Descent& found, const Path& path) noexcept;
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked = false) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);
     Known known_by(nb::handle after, size_t size) const;
     nb::object new_handle(const Place& place) const;
+    static Handle& handle_in(const nb::object& object) { return *nb::inst_ptr<Handle>(object); }
+    void lock_whole(Handle& handle);
     Handle& resolve(nb::handle object, NodeId& node) const;
     void wait_for_readers() const;
 
@@ -139,7 +158,11 @@ class TreeBinding {
     nb::object content_;
     uint64_t content_codes_ = 0;  // negative codes in the tree
     bool tracks_ = false;
-    std::vector<Change> changes_;
+    nb::object changes_;  // `Changes` since they were taken, if there are any
+    // Of the eviction that is under way; kept, so that it has room before it begins.
+    std::vector<NodeId> empty_roots_;
+    nb::object released_;  // codes below 0 that went, then zeros
+    int32_t* next_released_ = nullptr;
     uint64_t number_;
     uint64_t epoch_ = 1;
     std::atomic<int> readers_{0};  // that hold no GIL

@@ -108,7 +108,7 @@ class PrefixCache:
         self.num_slots, self.page_size = num_slots, page_size
         self.max_context_len = max_context_len
         self._longest = min(max_context_len, num_slots)
-        self.transactions = Transactions(tree, EventLog())
+        self.transactions = Transactions(tree, EventLog(), self._broken_invariants)
         self.req_to_token = ReqToTokenPool(max_requests, width)
         self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
         self._reader = new_reader(tree.core)
@@ -140,6 +140,13 @@ class PrefixCache:
     def events(self) -> EventLog:
         """What became cached and what was evicted, a revision for each call that changed it."""
         return self.transactions.events
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """What is broken, after memory ran out where nothing could be undone; the calls are refused
+        then, with CacheCorruptedError.
+        """
+        return self.transactions.violations
 
     @property
     def totals(self) -> Totals:
@@ -300,6 +307,8 @@ class PrefixCache:
         self._check_running(request)
         if request.length + len(tokens) > self._longest:
             self._refuse_length(request.length + len(tokens))
+        if request.length + len(tokens) > len(request.tokens):
+            request.grow(request.length + len(tokens))
         slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
@@ -447,12 +456,25 @@ class PrefixCache:
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
-        self._lifecycle.forget(self.loans.forget())
+        pins = self.loans.valid_pins()
+        self._lifecycle.forget([pin.slots for pin in pins])
+        for pin in pins:
+            pin.handle = None
         self.events.clear()
 
-    @transaction
     def check_integrity(self) -> list[str]:
-        """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything."""
+        """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything.
+
+        Of a cache that refuses its calls: its `violations`.
+        """
+        with self.lock:
+            return list(self.violations) or self._checked()
+
+    @transaction
+    def _checked(self) -> list[str]:
+        return self._broken_invariants()
+
+    def _broken_invariants(self) -> list[str]:
         view = CacheView(
             tree=self.tree,
             ledger=self.slots.ledger,
@@ -465,9 +487,15 @@ class PrefixCache:
         )
         return check_cache(view)
 
-    @transaction
     def stats(self) -> CacheStats:
-        """Sizes and counters at one moment. Cost: O(num_slots)."""
+        """Sizes and counters at one moment, of a cache that refuses its calls too.
+
+        Cost: O(num_slots).
+        """
+        with self.lock:
+            return self._stats()
+
+    def _stats(self) -> CacheStats:
         tree, ledger = self.tree, self.slots.ledger
         return CacheStats(
             num_slots=self.num_slots,

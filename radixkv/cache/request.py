@@ -3,9 +3,7 @@
 from collections.abc import Hashable
 from typing import Literal, TypeAlias
 
-import numpy as np
-
-from radixkv.arrays import EMPTY, Int32Array
+from radixkv.arrays import EMPTY, Int32Array, new_array
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
@@ -90,14 +88,18 @@ class Request:
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
-        """Know more tokens. Amortised O(1) a token."""
-        tokens, length = self.tokens, self.length
-        self.length = end = length + len(token_ids)
-        if end > len(tokens):
-            self.tokens = grown = np.empty(end + end // 4 + 16, np.int32)
-            grown[:length] = tokens[:length]
-            tokens = grown
-        tokens[length:end] = token_ids
+        """Know more tokens. Amortised O(1) a token. Raises OutOfMemoryError."""
+        length, end = self.length, self.length + len(token_ids)
+        if end > len(self.tokens):
+            self.grow(end)
+        self.tokens[length:end] = token_ids
+        self.length = end
+
+    def grow(self, length: int) -> None:
+        """Room for `length` tokens, and for more later. Raises OutOfMemoryError."""
+        grown = new_array(length + length // 4 + 16)
+        grown[: self.length] = self.tokens[: self.length]
+        self.tokens = grown
 
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""

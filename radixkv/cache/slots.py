@@ -37,10 +37,9 @@ class Slots:
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         """Tokens evicted, whose slots are freed behind `fence`."""
-        slots = self.tree.evict(num_tokens)
-        self.totals.evicted_tokens += len(slots)
-        self.ledger.free(slots, fence)
-        return len(slots)
+        evicted = self.tree.evict_into(num_tokens, self.ledger, fence)
+        self.totals.evicted_tokens += evicted
+        return evicted
 
     def keep_bound(self, fence: Fence | None = None) -> None:
         """Evict what the tree keeps beyond its bound."""
@@ -52,8 +51,7 @@ class Slots:
 
         Those stay out of the free list until the last of their readers gives them back.
         """
-        slots = self.tree.reset()
         readers = np.zeros_like(self.ledger.sharers)
         for slots_read in read:
             readers[slots_read] += 1
-        self.ledger.retire(slots, readers)
+        self.tree.reset_into(self.ledger, readers)

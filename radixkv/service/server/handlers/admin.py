@@ -59,11 +59,11 @@ class AdminHandlers:
     def check_integrity(self, _: CheckIntegrityRequest, call: Call) -> CheckIntegrityResponse:
         """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
-            self._context.leases.settle()
-            self._context.violations = self._context.violations or self._cache.check_integrity()
+            if not self._context.violations:
+                self._context.leases.settle()
+            violations = self._context.check_integrity()
             return CheckIntegrityResponse(
-                header=self._context.header(call),
-                violations=self._context.violations[:_MOST_VIOLATIONS],
+                header=self._context.header(call), violations=violations[:_MOST_VIOLATIONS]
             )
 
     async def dump_tree(self, request: DumpTreeRequest, call: Call) -> AsyncGenerator[bytes, None]:
