@@ -8,7 +8,7 @@ time, TOKENS_PER_S of the prompt tokens that it computes and of those that it an
 
 import heapq
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from itertools import count
 from math import inf
@@ -41,11 +41,12 @@ class Case(NamedTuple):
 
 
 class Waiting(NamedTuple):
-    """A request at a worker, the turns of its session after it, and the pick that brought it."""
+    """A request at a worker, the turns of its session after it, the pick that brought it, when."""
 
     request: LoggedRequest
     turns: deque[LoggedRequest]
     pick: Pick
+    since: int
 
 
 @dataclass(slots=True)
@@ -72,7 +73,8 @@ class Simulation:
     """One policy at one case.
 
     pause: mean time from an answer to the next request of its session, in tokens; the same for all
-    policies with one `seed`. how: for `Router`.
+    policies with one `seed`. load_of: what a request adds to its worker's load. how: for `Router`.
+    first_tokens: of each request the time from its arrival to its first token, in tokens.
     """
 
     def __init__(
@@ -83,9 +85,12 @@ class Simulation:
         workers: int,
         pause: float,
         seed: int = 1,
+        load_of: Callable[[LoggedRequest], float] = lambda _: 1.0,
         **how: Any,
     ) -> None:
         self.now = 0
+        self._load_of = load_of
+        self.first_tokens: list[int] = []
         rng = np.random.default_rng(seed)
         self._pauses = rng.exponential(pause, len(log)).astype(int).tolist()
         # Every request is finished here, and no worker dies.
@@ -114,6 +119,11 @@ class Simulation:
     def hit_rate(self) -> float:
         return self.cached_tokens / self.prompt_tokens
 
+    def first_token_s(self) -> dict[str, float]:
+        """Mean and 95th percentile of the seconds to the first token."""
+        waits = np.array(self.first_tokens) / TOKENS_PER_S
+        return {"mean": float(waits.mean()), "p95": float(np.quantile(waits, 0.95))}
+
     @property
     def imbalance(self) -> float:
         work = [worker.work for worker in self.workers.values()]
@@ -135,19 +145,26 @@ class Simulation:
             self._begin_session()
 
     def _arrive(self, request: LoggedRequest, turns: deque[LoggedRequest]) -> None:
-        pick = self.router.pick(request.token_ids, request.namespace, key=request.session)
+        pick = self.router.pick(
+            request.token_ids,
+            request.namespace,
+            key=request.session,
+            load_weight=self._load_of(request),
+        )
         worker = self.workers[pick.worker]
-        worker.waiting.append(Waiting(request, turns, pick))
+        worker.waiting.append(Waiting(request, turns, pick, self.now))
         self._serve(worker)
 
     def _serve(self, worker: Worker) -> None:
         if worker.is_busy or not worker.waiting:
             return
-        request, turns, pick = worker.waiting.popleft()
+        request, turns, pick, since = worker.waiting.popleft()
         running = worker.cache.admit(request.token_ids, request.namespace)
         assert running is not None, "one request at a time always has room"
         output = request.outputs[0] if request.outputs else EMPTY
-        took = request.length - running.cached_len + len(output)
+        computed = request.length - running.cached_len
+        self.first_tokens.append(self.now - since + computed)
+        took = computed + len(output)
         self.prompt_tokens += request.length
         self.cached_tokens += running.cached_len
         worker.work += took

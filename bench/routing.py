@@ -11,10 +11,12 @@ the same total size. ideal: through one that forgets nothing. whole sessions: an
 policy is below which keeps each session on one worker.
 
 Then cache-aware alone, at other pauses (seeds), loads and numbers of workers, and with other
-weights: of several runs the lowest hit rate and the highest imbalance. `--once` leaves that out.
+weights: of several runs the lowest hit rate and the highest imbalance. And against the rules of
+other routers (`bench/routing_rules.py`), by the time to the first token. `--once` leaves both out.
 """
 
 import argparse
+import statistics
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -25,6 +27,7 @@ from rich.table import Table
 
 from bench.fleet_simulation import Case, Simulation, load
 from bench.report import kept_at, save
+from bench.routing_rules import LOADS, RULES
 from bench.traces import find_traces
 from radixkv.lab.logs.requests import RequestLog, in_order
 from radixkv.lab.replay.replay import Replay, replay
@@ -42,6 +45,10 @@ CASES = (
 UTILIZATION = 0.7
 LEAST_GAIN, MOST_BEHIND, MOST_IMBALANCE = 2.0, 0.03, 1.3
 SEEDS = (1, 2, 3)
+# First tokens against the rules of other routers: at these loads no worse than the best of them by
+# more than this, and no more uneven.
+LOADED = (0.5, 0.9)
+MOST_BEHIND_PEER, EVEN = 1.05, 1.2
 
 
 class Way(NamedTuple):
@@ -108,14 +115,19 @@ class Recorded:
     ) -> Simulation:
         return Simulation(self.log, self.case, policy, workers, pause, **how).run()
 
+    def by(self, name: str, workers: int, utilization: float, seed: int = 1) -> dict[str, float]:
+        """What a policy of ours or a rule of others reaches."""
+        rule: str | RoutingPolicy = RULES[name]() if name in RULES else name
+        load_of = LOADS.get(name, lambda _: 1.0)
+        pause = self.pause(workers, utilization)
+        run = self.run(rule, workers, pause, seed=seed, load_of=load_of)
+        found = {"hit_rate": run.hit_rate, "imbalance": run.imbalance, **run.first_token_s()}
+        print(self.case.trace, f"{utilization:.0%}", name, found, file=sys.stderr, flush=True)
+        return found
+
 
 def measure(trace: Recorded, workers: int, policies: list[str]) -> dict[str, Any]:
-    pause = trace.pause(workers, UTILIZATION)
-    found: dict[str, Any] = {}
-    for policy in policies:
-        run = trace.run(policy, workers, pause)
-        found[policy] = {"hit_rate": run.hit_rate, "imbalance": run.imbalance}
-        print(trace.case.trace, policy, found[policy], file=sys.stderr, flush=True)
+    found = {policy: trace.by(policy, workers, UTILIZATION) for policy in policies}
     return {
         **trace.case._asdict(),
         "requests": len(trace.log),
@@ -125,6 +137,29 @@ def measure(trace: Recorded, workers: int, policies: list[str]) -> dict[str, Any
         "whole sessions": trace.whole_sessions(workers),
         "policies": found,
     }
+
+
+def against_rules(trace: Recorded, workers: int) -> dict[str, dict[str, dict[str, float]]]:
+    """First tokens, by load and rule: the mean over the seeds of each run's mean and p95."""
+    names = ("cache-aware", "lmetric", *RULES)
+    return {
+        f"{load:.0%} busy": {
+            name: _mean([trace.by(name, workers, load, seed) for seed in SEEDS]) for name in names
+        }
+        for load in LOADED
+    }
+
+
+def _mean(runs: list[dict[str, float]]) -> dict[str, float]:
+    return {figure: statistics.mean(run[figure] for run in runs) for figure in runs[0]}
+
+
+def behind(by_rule: dict[str, dict[str, float]]) -> dict[str, float]:
+    """Cache-aware's mean and p95 over the best peer's, and its imbalance."""
+    ours = by_rule["cache-aware"]
+    others = [found for name, found in by_rule.items() if name != "cache-aware"]
+    ratios = {at: ours[at] / min(other[at] for other in others) for at in ("mean", "p95")}
+    return {**ratios, "imbalance": ours["imbalance"]}
 
 
 def again(trace: Recorded, way: Way) -> dict[str, float]:
@@ -177,6 +212,24 @@ def table(cases: list[dict[str, Any]]) -> Table:
     return shown
 
 
+def rules_table(load: str, found: dict[str, dict[str, dict[str, dict[str, float]]]]) -> Table:
+    title = f"first token in seconds (mean / p95), imbalance; {load}"
+    shown = Table("trace", title=title, title_justify="left")
+    names = next(iter(found.values()))[load]
+    for name in (*names, "cache-aware over the best peer"):
+        shown.add_column(name, justify="right")
+    for trace, by_load in found.items():
+        cells = [
+            f"{one['mean']:.2f} / {one['p95']:.2f}, {one['imbalance']:.2f}"
+            for one in by_load[load].values()
+        ]
+        gap = behind(by_load[load])
+        is_short = max(gap["mean"], gap["p95"]) > MOST_BEHIND_PEER or gap["imbalance"] > EVEN
+        cells.append(f"{gap['mean']:.2f} / {gap['p95']:.2f}" + (" (short)" if is_short else ""))
+        shown.add_row(trace, *cells)
+    return shown
+
+
 def ways_table(title: str, found: dict[str, dict[str, Any]]) -> Table:
     shown = Table("", title=f"cache-aware, {title}", title_justify="left")
     for trace in next(iter(found.values())):
@@ -217,12 +270,16 @@ def main() -> None:
     figures: dict[str, Any] = {"workers": args.workers, "cases": cases}
     console = Console(width=160, record=True)
     if not args.once:
+        rules = {one.case.trace: against_rules(one, args.workers) for one in traces}
+        figures["rules"] = rules
         figures["fairness"] = tried(traces, FAIRNESS)
         figures["frontier"] = tried(traces, FRONTIER)
     out = kept_at("routing", parser, args, "workers", "traces", "policies", "once")
     path = save("routing", figures, out)
     console.print(table(cases))
     if not args.once:
+        for load in LOADED:
+            console.print(rules_table(f"{load:.0%} busy", rules))
         console.print(ways_table("elsewhere", figures["fairness"]))
         console.print(ways_table("with other weights", figures["frontier"]))
     path.with_suffix(".txt").write_text(console.export_text())

@@ -65,6 +65,7 @@ class Worker:
     """A contender's process."""
 
     def __init__(self, name: str) -> None:
+        self._name = name
         ours = name in OURS
         environment = {
             **os.environ,
@@ -90,7 +91,10 @@ class Worker:
         assert self._process.stdout is not None
         self._process.stdin.write(json.dumps({"work": work, "most_s": most_s}) + "\n")
         self._process.stdin.flush()
-        answer: Figures = json.loads(self._process.stdout.readline() or "{}")
+        line = self._process.stdout.readline()
+        if not line:
+            raise SystemExit(f"bench.tree: the process of {self._name!r} ended in {work}")
+        answer: Figures = json.loads(line)
         if "lock" in answer:
             answer["lock and unlock"] = answer["lock"] + answer["unlock"]
         return answer

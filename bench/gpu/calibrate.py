@@ -88,7 +88,7 @@ CUT = ("narrow_rows", "wide_rows", "shortest_wide", "shortest_narrow", "longest_
 
 
 def fitted(rows: list[dict[str, Any]], seconds: float = 60) -> tuple[Card, dict[str, float]]:
-    """The figures that choose best among the ways of each row and tell their times best, found by
+    """The figures that best choose among the ways of each row and predict their times, found by
     steps at random from those that are shipped."""
     rng, card, begun = np.random.default_rng(0), H200, time.monotonic()
     names = [name for name in asdict(card) if name != "multiprocessors"]

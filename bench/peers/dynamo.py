@@ -21,7 +21,7 @@ class Dynamo:
         sys.path.insert(0, str(setup.FOLDER / "dynamo"))
         from dynamo import _core
 
-        self.hashes, self.tree, self.events = _core.compute_block_hash_for_seq, _core.new_tree(), 0
+        self.hashes, self.tree, self.events = _core.compute_block_hash_for_seq, _core.RadixTree(), 0
 
     def match(self, hashes: list[int]) -> int:
         score: int = self.tree.find_matches(hashes).scores.get((WORKER, 0), 0)

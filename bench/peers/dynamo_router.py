@@ -23,7 +23,7 @@ class DynamoRouter:
 
         self.hashes, self.tree, self.block = (
             _core.compute_block_hash_for_seq,
-            _core.new_tree(),
+            _core.RadixTree(),
             block,
         )
         self._events = 0

@@ -134,10 +134,10 @@ Plan Planner::cut(const Shape& shape) {
         }
     }
     Plan plan;
-    plan.starts = starts_of(num_parts);
+    plan.merge_indptr = merge_indptr_of(num_parts);
     pack(wide, plan, plan.wide);
     pack(narrow, plan, plan.narrow);
-    assert(plan.q_indices.size() == 2 * static_cast<size_t>(plan.starts.back()));
+    assert(plan.q_indices.size() == 2 * static_cast<size_t>(plan.merge_indptr.back()));
     plan.growing = growing(plan.narrow);
     for (const SharedRun& run : runs)
         plan.runs.insert(plan.runs.end(),
@@ -271,12 +271,12 @@ void Planner::add_pieces(const SharedRun& run, int64_t start, int64_t end, const
         }
 }
 
-std::vector<int32_t> Planner::starts_of(const std::vector<int32_t>& num_parts) const {
-    std::vector<int32_t> starts{0};
+std::vector<int32_t> Planner::merge_indptr_of(const std::vector<int32_t>& num_parts) const {
+    std::vector<int32_t> merge_indptr{0};
     for (size_t request = 0; request < rows_.size(); request++)
         for (int32_t token = 0; token < rows_[request].query_len; token++)
-            starts.push_back(starts.back() + num_parts[request]);
-    return starts;
+            merge_indptr.push_back(merge_indptr.back() + num_parts[request]);
+    return merge_indptr;
 }
 
 void Planner::pack(std::vector<Piece>& pieces, Plan& plan, std::vector<int32_t>& items) const {
@@ -292,7 +292,7 @@ void Planner::pack(std::vector<Piece>& pieces, Plan& plan, std::vector<int32_t>&
                      {piece.row, piece.start, piece.end, first, count, piece.limit, piece.step, 0});
         for (auto [token, part] : piece.parts) {
             plan.q_indices.push_back(token);
-            plan.q_indices.push_back(plan.starts[token] + part);
+            plan.q_indices.push_back(plan.merge_indptr[token] + part);
         }
     }
 }

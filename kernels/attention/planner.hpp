@@ -39,7 +39,7 @@ struct SharedRun {
 
 // The arrays of TreePlan.
 struct Plan {
-    std::vector<int32_t> wide, narrow, q_indices, starts, runs, growing;
+    std::vector<int32_t> wide, narrow, q_indices, merge_indptr, runs, growing;
 };
 
 // In the order of SURVEY in plan.py.
@@ -77,7 +77,7 @@ class Planner {
     int64_t num_tokens(const std::vector<int32_t>& requests) const;
     void add_pieces(const SharedRun& run, int64_t start, int64_t end, const Shape& shape,
                     const std::vector<int32_t>& num_parts, std::vector<Piece>& pieces) const;
-    std::vector<int32_t> starts_of(const std::vector<int32_t>& num_parts) const;
+    std::vector<int32_t> merge_indptr_of(const std::vector<int32_t>& num_parts) const;
     void pack(std::vector<Piece>& pieces, Plan& plan, std::vector<int32_t>& items) const;
     std::vector<int32_t> growing(const std::vector<int32_t>& narrow) const;
 

@@ -28,7 +28,9 @@ nb::object as_array(nb::handle slots) {
         for (PyObject* kind :
              {PyExc_ValueError, PyExc_TypeError, PyExc_OverflowError, PyExc_RuntimeError}) {
             if (error.matches(kind)) {
-                raise(python().InvalidSlotsError, "slots must be ints in one dimension");
+                raise(python().InvalidSlotsError,
+                      "slots must be ints in one dimension; got " +
+                          nb::cast<std::string>(slots.type().attr("__name__")));
             }
         }
         throw;

@@ -34,20 +34,22 @@ void bind_tree(nb::module_& module) {
         .def(nb::init<nb::handle, nb::handle>(), "page_size"_a.none() = 1,
              "policy"_a.none() = "lru")
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
+             "checked"_a = false)
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
              nb::kw_only(), "content"_a.none() = none)
         .def("probe_batch", &TreeBinding::probe_batch, "prompts"_a.none(),
              "namespace"_a.none() = space)
         .def("match_batch", &TreeBinding::match_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),
-             "namespace"_a.none() = space)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
         .def("inc_lock_ref", &TreeBinding::inc_lock_ref, "handle"_a.none())
         .def("dec_lock_ref", &TreeBinding::dec_lock_ref, "handle"_a.none())
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none())
+             "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
+             "checked"_a = false)
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none())
         .def("evict_into", &TreeBinding::evict_into, "num_tokens"_a.none(), "ledger"_a,
              "fence"_a.none() = nb::none())

@@ -96,8 +96,8 @@ nb::object convert_token_ids(nb::handle ids, const char* name) {
     return array;
 }
 
-Slots::Slots(nb::handle slots) : view_(view_int32(slots)) {
-    if (view_ && fits(view_.size) && !has_negative(view_.items, view_.size)) return;
+Slots::Slots(nb::handle slots, bool checked) : view_(view_int32(slots)) {
+    if (view_ && fits(view_.size) && (checked || !has_negative(view_.items, view_.size))) return;
     converted_ = aligned(python().as_slots(slots));
     view_ = view_int32(converted_);
 }

@@ -96,10 +96,11 @@ auto with_token_ids(nb::handle ids, const char* name, const Prepare& prepare, co
     return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
 }
 
-// int32 slots, none of them negative. Raises InvalidSlotsError.
+// int32 slots, none of them negative; what was checked is not looked through again. Raises
+// InvalidSlotsError.
 class Slots {
   public:
-    explicit Slots(nb::handle slots);
+    explicit Slots(nb::handle slots, bool checked = false);
     const int32_t* items() const { return view_.items; }
     size_t size() const { return view_.size; }
 

@@ -68,7 +68,7 @@ class PlannerBinding {
         Plan plan = planner_->cut(as_shape(options));
         return nb::make_tuple(
             as_array(std::move(plan.wide), 8), as_array(std::move(plan.narrow), 8),
-            as_array(std::move(plan.q_indices), 2), as_array(std::move(plan.starts), 1),
+            as_array(std::move(plan.q_indices), 2), as_array(std::move(plan.merge_indptr), 1),
             as_array(std::move(plan.runs), 4), as_array(std::move(plan.growing), 1));
     }
 

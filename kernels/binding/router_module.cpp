@@ -114,16 +114,17 @@ nb::object pick(nb::tuple asked, ArrayView<Length> lengths, Weights by) {
     size_t count = lengths.size;
     Workers<Length> workers{items(lengths, std::max<size_t>(count, 1), "lengths"),
                             items(view_double(asked[2]), count, "loads"),
-                            items(view_double(asked[3]), count, "recent_loads"),
-                            items(view_int64(asked[4]), count, "last_picked"), count};
+                            items(view_double(asked[3]), count, "pending"),
+                            items(view_double(asked[4]), count, "recent_loads"),
+                            items(view_int64(asked[5]), count, "last_picked"), count};
     size_t at = cheapest(workers, by);
     return named_tuple(picking->Choice, at, picking->reasons[reason(workers, at)]);
 }
 
-// The fields of `PickInput`: workers, lengths, loads, recent_loads, last_picked, prompt_length,
-// key.
-nb::object pick_on(nb::tuple asked, double weight, double slack, double balance) {
-    Weights by{nb::cast<double>(asked[5]), weight, slack, balance};
+// The fields of `PickInput`: workers, lengths, loads, pending, recent_loads, last_picked,
+// prompt_length, key.
+nb::object pick_on(nb::tuple asked, double waiting, double share, double balance) {
+    Weights by{nb::cast<double>(asked[6]), waiting, share, balance};
     // Lengths of a worker that is trusted in part are fractions, in float64.
     if (auto whole = view_int32(asked[1])) return pick(asked, whole, by);
     return pick(asked, view_double(asked[1]), by);
@@ -161,7 +162,7 @@ NB_MODULE(_router, module) {
         .def_prop_ro("num_nodes", &HoldingsBinding::num_nodes)
         .def_prop_ro("total_size", &HoldingsBinding::total_size)
         .def("check_integrity", &HoldingsBinding::check);
-    module.def("cheapest", &pick_on, "asked"_a, "weight"_a, "slack"_a, "balance"_a);
+    module.def("cheapest", &pick_on, "asked"_a, "waiting"_a, "share"_a, "balance"_a);
 }
 
 }  // namespace radixkv

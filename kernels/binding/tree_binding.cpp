@@ -44,19 +44,31 @@ bool is_given(nb::handle content) {
     return truth;
 }
 
-// Calls use(key): the codes, or without them the ids.
+bool fits_int32(nb::handle ids) {
+    auto array = view_int32(ids);
+    return array && fits(array.size);
+}
+
+// The ids as an int32 array; those that were checked are one already.
+nb::object token_array(nb::handle ids, bool checked) {
+    return checked && fits_int32(ids) ? nb::borrow(ids) : convert_token_ids(ids, "token_ids");
+}
+
+// Calls use(key): the codes, or without them the ids, which are trusted if they were checked.
 template <class Prepare, class Use>
-auto with_key(nb::handle ids, const nb::object& codes, const Prepare& prepare, const Use& use) {
-    if (!codes) return with_token_ids(ids, "token_ids", prepare, use);
-    auto array = view_int32(codes);
+auto with_key(nb::handle ids, const nb::object& codes, bool checked, const Prepare& prepare,
+              const Use& use) {
+    if (!codes && !(checked && fits_int32(ids)))
+        return with_token_ids(ids, "token_ids", prepare, use);
     prepare();
+    auto array = view_int32(codes ? nb::handle(codes) : ids);
     return *use(Int32Key{array.items, static_cast<uint32_t>(array.size), true});
 }
 
 // Slots are checked first, but an error in the ids is the one to report.
-Slots check_slots(nb::handle ids, nb::handle slots) {
+Slots check_slots(nb::handle ids, nb::handle slots, bool checked) {
     try {
-        return Slots(slots);
+        return Slots(slots, checked);
     } catch (nb::python_error&) {
         convert_token_ids(ids, "token_ids");
         throw;
@@ -78,11 +90,19 @@ void check_known_length(uint32_t length, size_t size) {
                                              std::to_string(length) + " tokens");
 }
 
+std::string show_row(nb::handle row) {
+    if (!nb::hasattr(row, "dtype") || !nb::hasattr(row, "flags"))
+        return nb::cast<std::string>(row.type().attr("__name__"));
+    nb::object dtype = row.attr("dtype"), shape = row.attr("shape");
+    std::string shown = nb::cast<std::string>(nb::str(dtype)) + " of shape " + show(shape);
+    return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
+}
+
 int32_t* checked_row(nb::handle row, size_t size) {
     int32_t* slots = writable_int32(row, size);
     if (slots) return slots;
-    raise(python().InvalidArgumentError,
-          "row must be a writable int32 array of at least " + std::to_string(size) + " slots");
+    raise(python().InvalidArgumentError, "row must be a writable int32 array of at least " +
+                                             std::to_string(size) + " slots; got " + show_row(row));
 }
 
 uint64_t checked_count(nb::handle count, const char* name) {
@@ -103,9 +123,10 @@ TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy)
       number_(next_number++) {}
 
 // Nothing where there is no content.
-nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern) const {
+nb::object TreeBinding::encode(nb::handle ids, nb::handle content, bool intern,
+                               bool checked) const {
     if (!is_given(content)) return {};
-    nb::object tokens = convert_token_ids(ids, "token_ids");
+    nb::object tokens = token_array(ids, checked);
     return content_.attr("encode")(tokens, content, "intern"_a = intern);
 }
 
@@ -128,7 +149,7 @@ uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content
     nb::object codes = encode(ids, content, false);
     NodeId root = NONE;
     return with_key(
-        ids, codes, [&] { root = spaces_.find(space); },
+        ids, codes, false, [&] { root = spaces_.find(space); },
         [&](const auto& key) { return probe_key(root, key); });
 }
 
@@ -155,11 +176,12 @@ std::optional<nb::object> TreeBinding::match_key(NodeId root, const Key& key) {
     return match_result(std::move(slots), touch(found, path_));
 }
 
-nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content) {
-    nb::object codes = encode(ids, content, false);
+nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
+                                     bool checked) {
+    nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
-        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        ids, codes, checked, [&] { root = settle([&] { return spaces_.find(space); }); },
         [&](const auto& key) { return match_key(root, key); });
 }
 
@@ -257,8 +279,8 @@ std::optional<TreeBinding::Stored> TreeBinding::insert_key(NodeId root, Key key,
 // Finds or makes the root for `space`, calls use(key), and counts the content that was stored.
 // prepare() is for what may run Python code; whether it did not.
 template <class Prepare, class Use>
-void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::handle space,
-                               const Prepare& prepare, const Use& use) {
+void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool checked,
+                               nb::handle space, const Prepare& prepare, const Use& use) {
     NodeId root = NONE;
     auto drop_empty_root = [&](void*) {
         if (root != NONE && tree_.node(root).is_leaf()) spaces_.remove(root);
@@ -270,7 +292,8 @@ void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, nb::hand
     };
     Stored stored;
     try {
-        stored = with_key(ids, codes, settle_all, [&](const auto& key) { return use(root, key); });
+        stored = with_key(ids, codes, checked, settle_all,
+                          [&](const auto& key) { return use(root, key); });
     } catch (...) {
         if (codes) content_.attr("settle")();
         throw;
@@ -304,19 +327,19 @@ TreeBinding::Known TreeBinding::known_by(nb::handle after, size_t size) const {
 
 nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle space,
                                nb::handle content, nb::handle priority, bool chunked,
-                               nb::handle after) {
+                               nb::handle after, bool checked) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     uint32_t from = check_known(after, space);
-    Slots own = check_slots(ids, slots);
+    Slots own = check_slots(ids, slots, checked);
     if (is_given(content)) {
-        size_t size = view_int32(convert_token_ids(ids, "token_ids")).size;
+        size_t size = view_int32(token_array(ids, checked)).size;
         check_known_length(from, size);
         check_counts(size - from, own.size());
     }
     nb::object handle = new_handle({});
     nb::object result = new_named_tuple(python().InsertResult, 3);
-    nb::object codes = encode(ids, content, true);
+    nb::object codes = encode(ids, content, true, checked);
     auto use = [&](NodeId root, const auto& key) {
         Insert how{own.items(), own.size(), rank, !chunked, bool(codes), known_by(after, key.size)};
         auto copy_found = [&](const Path& path, const Descent& descent) {
@@ -328,7 +351,7 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
         };
         return insert_key(root, key, how, space, handle_in(handle), copy_found);
     };
-    insert_codes(ids, codes, space, [] { return true; }, use);
+    insert_codes(ids, codes, checked, space, [] { return true; }, use);
     set_item(result, 2, std::move(handle));
     return result;
 }
@@ -531,7 +554,7 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     uint64_t needed = 0;
     Descent found;
     with_key(
-        ids, codes, [&] { root = settle([&] { return spaces_.find(space); }); },
+        ids, codes, false, [&] { root = settle([&] { return spaces_.find(space); }); },
         [&](auto key) -> std::optional<bool> {
             if (is_suspect(key, 0)) return std::nullopt;
             auto start = key;
@@ -593,7 +616,7 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
         if (!held.is_none()) dec_lock_ref(held);
         return stored;
     };
-    insert_codes(ids, codes, space, [&] { return duplicates.renew(); }, use);
+    insert_codes(ids, codes, false, space, [&] { return duplicates.renew(); }, use);
     set_item(result, 1, std::move(handle));
     return result;
 }

@@ -24,15 +24,15 @@ class TreeBinding {
   public:
     TreeBinding(nb::handle page_size, nb::handle policy);
 
-    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content);
+    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
     uint32_t probe(nb::handle ids, nb::handle space, nb::handle content);
-    nb::list match_batch(nb::handle prompts, nb::handle space);
-    nb::list match_lengths(nb::handle prompts, nb::handle space);
+    nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
+    nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
     nb::list probe_batch(nb::handle prompts, nb::handle space);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
-                      nb::handle priority, bool chunked, nb::handle after);
+                      nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object evict(nb::handle num_tokens);
     uint64_t evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence);
     nb::object take(nb::handle n, LedgerBinding& ledger);
@@ -112,7 +112,7 @@ class TreeBinding {
     std::optional<Stored> insert_key(NodeId root, Key key, const Insert& how, nb::handle space,
                                      Handle& handle, const Prepare& prepare);
     template <class Prepare, class Use>
-    void insert_codes(nb::handle ids, const nb::object& codes, nb::handle space,
+    void insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
                       const Prepare& prepare, const Use& use);
 
     void reserve_changes(size_t count);
@@ -129,7 +129,7 @@ class TreeBinding {
     bool take(const Taking& taking, LedgerBinding& ledger, Freeing& freeing, int32_t* out);
     Place touch(const Descent& found, const Path& path) noexcept;
     nb::object match_result(nb::object slots, const Place& place) const;
-    nb::object encode(nb::handle ids, nb::handle content, bool intern) const;
+    nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked = false) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);
     Known known_by(nb::handle after, size_t size) const;

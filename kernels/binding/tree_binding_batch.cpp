@@ -14,7 +14,8 @@ bool is_iterable(nb::handle object) { return Py_TYPE(object.ptr())->tp_iter != n
 // with one, by its number.
 class Prompts {
   public:
-    explicit Prompts(nb::handle prompts) {
+    // checked: they are int32 arrays of token ids.
+    Prompts(nb::handle prompts, bool checked) : checked_(checked) {
         if (!is_iterable(prompts)) {
             raise(python().InvalidTokensError,
                   "prompts must be a sequence of prompts; got " +
@@ -35,13 +36,13 @@ class Prompts {
   private:
     void add(size_t i) {
         nb::object& owner = owners_[i];
-        if (view_list(owner)) {
+        if (!checked_ && view_list(owner)) {
             nb::object read = read_ids(owner);
             if (!read.is_none()) owner = std::move(read);
         }
         buffers_.emplace_back(owner);
         if (buffers_.back().is_readable() &&
-            buffers_.back().read([](const auto& key) { return key.is_good(0); }))
+            (checked_ || buffers_.back().read([](const auto& key) { return key.is_good(0); })))
             return;
         std::string name = "prompts[" + std::to_string(i) + "]";
         owner = convert_token_ids(owner, name.c_str());
@@ -49,6 +50,7 @@ class Prompts {
         buffers_.emplace_back(owner);
     }
 
+    bool checked_;
     std::vector<nb::object> owners_;
     std::deque<Buffer> buffers_;  // these never move
 };
@@ -102,7 +104,7 @@ void TreeBinding::wait_for_readers() const {
 }
 
 nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
-    Prompts keys(prompts);
+    Prompts keys(prompts, false);
     std::vector<uint32_t> lengths(keys.size());
     NodeId root = spaces_.find(space);
     {
@@ -118,8 +120,8 @@ nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space) {
     return answer;
 }
 
-nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space) {
-    Prompts keys(prompts);
+nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space, bool checked) {
+    Prompts keys(prompts, checked);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);
     for (Found& one : found) one.place = touch(one.descent, one.path);
@@ -128,8 +130,8 @@ nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space) {
     return answer;
 }
 
-nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space) {
-    Prompts keys(prompts);
+nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space, bool checked) {
+    Prompts keys(prompts, checked);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);
     // From here to the last touch no Python runs: arrays are nothing to its garbage collector.

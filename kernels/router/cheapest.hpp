@@ -6,7 +6,6 @@
 #include <cassert>
 #include <cstddef>
 #include <cstdint>
-#include <numeric>
 #include <tuple>
 
 namespace radixkv {
@@ -17,25 +16,26 @@ template <class Length>
 struct Workers {
     const Length* lengths;
     const double* loads;
+    const double* pending;
     const double* recent_loads;
     const int64_t* last_picked;
     size_t count;
 };
 
 struct Weights {
-    double prompt_length, weight, slack, balance;
+    double prompt_length, waiting, share, balance;
 };
 
 // The worker where it costs least; there is one or more.
 template <class Length>
 size_t cheapest(const Workers<Length>& of, const Weights& by) {
     assert(of.count > 0);
-    double mean = std::accumulate(of.loads, of.loads + of.count, 0.0) / of.count;
-    double a_load = by.weight * by.prompt_length / (mean + by.slack);
+    double a_load = by.share * by.prompt_length;
     double least = *std::min_element(of.recent_loads, of.recent_loads + of.count);
     auto score = [&](size_t at) {
         double ahead = std::min(by.balance * (of.recent_loads[at] - least), by.prompt_length);
-        return of.lengths[at] - of.loads[at] * a_load - ahead;
+        double queue = by.waiting * of.pending[at] + of.loads[at] * a_load;
+        return of.lengths[at] - queue - ahead;
     };
     auto comes_first = [&](size_t at, size_t other) {
         return std::tie(of.loads[at], of.last_picked[at]) <

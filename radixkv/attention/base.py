@@ -20,34 +20,34 @@ from radixkv.memory.kv_pool import MHATokenToKVPool
 class AttentionBatch:
     """The requests of one step, their new tokens packed one request after another.
 
-        kv_indices[i]    [ slots of the context so far | slots of the new tokens ]
-                                                        <--- query_lens[i] ---->
+        rows[i]    [ slots of the context so far | slots of the new tokens ]
+                                                  <--- query_lens[i] ---->
 
     A new token sees its whole context and the new tokens up to itself.
-    kv_indices: one (context length,) int32 array of slots a request, its row. Rows that share a
-    slot share all before it, and at larger pages a row fills its pages in order, as the rows of the
-    cache do.
+    rows: one (context length,) int32 array of slots a request (FlashInfer packs them one after
+    another, as kv_indices and kv_indptr). Rows that share a slot share all before it, and at larger
+    pages a row fills its pages in order, as the rows of the cache do.
     query_lens: 1 or more each. row_versions: one a request, all different. A version that the last
     step had, too, promises that the row is the same one, possibly with slots added: what is on a
     device already is not sent again. None promises nothing.
     Raises InvalidArgumentError.
     """
 
-    kv_indices: Sequence[Int32Array]
+    rows: Sequence[Int32Array]
     query_lens: Sequence[int]
     row_versions: Sequence[Hashable] | None = None
 
     def __post_init__(self) -> None:
-        if not len(self.kv_indices) == len(self.query_lens) > 0:
+        if not len(self.rows) == len(self.query_lens) > 0:
             raise InvalidArgumentError(
-                "kv_indices and query_lens must have one entry a request, and at least one; "
-                f"got {len(self.kv_indices)} rows and {len(self.query_lens)} query lengths",
-                rows=len(self.kv_indices),
+                "rows and query_lens must have one entry a request, and at least one; "
+                f"got {len(self.rows)} rows and {len(self.query_lens)} query lengths",
+                rows=len(self.rows),
                 query_lens=len(self.query_lens),
             )
         if self.row_versions is not None:
             self._check_versions(self.row_versions)
-        for at, (row, query_len) in enumerate(zip(self.kv_indices, self.query_lens, strict=True)):
+        for at, (row, query_len) in enumerate(zip(self.rows, self.query_lens, strict=True)):
             if not 1 <= query_len <= len(row):
                 raise InvalidArgumentError(
                     f"query_lens[{at}] must be 1 to {len(row)}, the slots of its row; "
@@ -59,13 +59,13 @@ class AttentionBatch:
 
     def _check_versions(self, versions: Sequence[Hashable]) -> None:
         given = [version for version in versions if version is not None]
-        if len(versions) != len(self.kv_indices) or len(set(given)) != len(given):
+        if len(versions) != len(self.rows) or len(set(given)) != len(given):
             raise InvalidArgumentError(
                 f"row_versions must have one version a row, all different, for "
-                f"{len(self.kv_indices)} rows; got {len(versions)}, {len(set(given))} of them "
+                f"{len(self.rows)} rows; got {len(versions)}, {len(set(given))} of them "
                 "different",
                 row_versions=len(versions),
-                rows=len(self.kv_indices),
+                rows=len(self.rows),
             )
 
     @cached_property
@@ -81,7 +81,7 @@ class AttentionBatch:
     @cached_property
     def context_lens(self) -> Int32Array:
         """Slots of each row, the new tokens' included: (requests,) int32."""
-        return np.fromiter(map(len, self.kv_indices), np.int32, len(self.kv_indices))
+        return np.fromiter(map(len, self.rows), np.int32, len(self.rows))
 
     @cached_property
     def versions(self) -> list[Hashable]:
@@ -92,9 +92,9 @@ class AttentionBatch:
     def out_cache_loc(self) -> Int32Array:
         """Slots of the new tokens, packed: (num_tokens,) int32."""
         if self.is_decode:
-            return np.array([row[-1] for row in self.kv_indices], np.int32)
+            return np.array([row[-1] for row in self.rows], np.int32)
         return np.concatenate(
-            [row[len(row) - n :] for row, n in zip(self.kv_indices, self.query_lens, strict=True)]
+            [row[len(row) - n :] for row, n in zip(self.rows, self.query_lens, strict=True)]
         )
 
     @cached_property
@@ -151,7 +151,9 @@ class AttentionBackend(ABC):
 
     def _planned(self) -> AttentionBatch:
         if self.batch is None:
-            raise InvalidArgumentError("no batch is planned; call plan(batch) once a step first")
+            raise InvalidArgumentError(
+                "a batch must be planned; got none: call plan(batch) first, once a step"
+            )
         return self.batch
 
     def _check_query(self, q: Tensor, options: ScoreOptions, tokens: int) -> None:

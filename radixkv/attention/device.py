@@ -41,13 +41,13 @@ class DeviceStep:
 
     def load(self, batch: AttentionBatch, pad_to: int | None) -> None:
         """Bring `batch` to the device, as a batch of `pad_to` requests if that is given."""
-        padding = max(0, (pad_to or 0) - len(batch.kv_indices))
-        self.requests, self.tokens = len(batch.kv_indices) + padding, batch.num_tokens + padding
+        padding = max(0, (pad_to or 0) - len(batch.rows))
+        self.requests, self.tokens = len(batch.rows) + padding, batch.num_tokens + padding
         self._table.load(batch, padding)
         # Padding is a token in slot 0 that sees itself.
         seq_lens, query_lens = np.ones((2, self.requests), np.int32)
-        seq_lens[: len(batch.kv_indices)] = batch.context_lens
-        query_lens[: len(batch.kv_indices)] = batch.query_lens
+        seq_lens[: len(batch.rows)] = batch.context_lens
+        query_lens[: len(batch.rows)] = batch.query_lens
         out_cache_loc = np.zeros(self.tokens, np.int32)
         out_cache_loc[: batch.num_tokens] = batch.out_cache_loc
         cu_seqlens_q = np.zeros(self.requests + 1, np.int32)

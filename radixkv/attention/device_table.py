@@ -30,7 +30,7 @@ class DeviceTable:
         self._lengths = np.zeros(0, np.int32)
 
     def reserve(self, requests: int, context_len: int) -> None:
-        """Have room for so many rows of so many slots; what it has is sent anew after a move."""
+        """Have room for so many rows of so many slots; all is sent again after a move."""
         have_rows, have_width = self.pages.shape
         width = ceil_div(context_len, self._pool.page_size)
         if requests <= have_rows and width <= have_width:
@@ -46,7 +46,7 @@ class DeviceTable:
         """
         # K and V are written there; of the others only the first of each page is read.
         self._check(batch.out_cache_loc)
-        self.reserve(len(batch.kv_indices) + padding, int(batch.context_lens.max()))
+        self.reserve(len(batch.rows) + padding, int(batch.context_lens.max()))
         known, moves = self._settle(batch.versions, batch.context_lens)
         # Until it is done, nothing on the device may be relied on.
         self._forget()
@@ -80,11 +80,11 @@ class DeviceTable:
         self, batch: AttentionBatch, known: Int32Array, moves: NDArray[np.int64], padding: int
     ) -> None:
         """In one copy: moves, pieces of rows (see `write_rows`), and the pages of the pieces."""
-        size, rows = self._pool.page_size, len(batch.kv_indices)
+        size, num_rows = self._pool.page_size, len(batch.rows)
         # A page that a slot was added to is there already.
-        have, counts = np.zeros(rows + padding, np.int32), np.ones(rows + padding, np.int32)
-        have[:rows] = ceil_div(known, size)
-        counts[:rows] = ceil_div(batch.context_lens, size) - have[:rows]
+        have, counts = np.zeros(num_rows + padding, np.int32), np.ones(num_rows + padding, np.int32)
+        have[:num_rows] = ceil_div(known, size)
+        counts[:num_rows] = ceil_div(batch.context_lens, size) - have[:num_rows]
         new = counts.nonzero()[0]
         pieces = np.empty((len(new), 4), np.int32)
         pieces[:, 0], pieces[:, 1], pieces[:, 2] = new, have[new], counts[new]
@@ -93,10 +93,8 @@ class DeviceTable:
         sent = staging(at + total, self._pool.device)
         host = sent.numpy()
         host[: moves.size], host[moves.size : at] = moves.reshape(-1), pieces.reshape(-1)
-        first = have[:rows].tolist()
-        entries = [
-            row[begin * size :: size] for row, begin in zip(batch.kv_indices, first, strict=True)
-        ]
+        first = have[:num_rows].tolist()
+        entries = [row[begin * size :: size] for row, begin in zip(batch.rows, first, strict=True)]
         self._fill(host[at : at + total - padding], entries)
         host[at + total - padding :] = 0
         here = sent.to(self._pool.device, non_blocking=True)
@@ -123,8 +121,7 @@ class DeviceTable:
     def _check(self, slots: NDArray[Any]) -> None:
         if slots.ndim != 1 or slots.dtype not in (np.int32, np.int64):
             raise InvalidSlotsError(
-                "kv_indices must be int32 arrays of one dimension; "
-                f"got {slots.dtype} in {slots.ndim}",
+                f"rows must be int32 arrays of one dimension; got {slots.dtype} in {slots.ndim}",
                 dtype=str(slots.dtype),
             )
         low, high = self._pool.page_size, self._pool.num_slots + self._pool.page_size - 1
@@ -132,7 +129,7 @@ class DeviceTable:
             return
         slot = int(slots[((slots < low) | (slots > high)).argmax()])
         raise InvalidSlotsError(
-            f"kv_indices must be slots {low} to {high} of this pool; got {slot}", slot=slot
+            f"rows must be slots {low} to {high} of this pool; got {slot}", slot=slot
         )
 
 

@@ -16,9 +16,9 @@ class ReferenceAttention(AttentionBackend):
 
     def plan(self, batch: AttentionBatch) -> None:
         self.batch = None
-        slots = self.pool.as_index(np.concatenate(batch.kv_indices), "kv_indices")
-        self._contexts = slots.split_with_sizes([len(row) for row in batch.kv_indices])
-        self._out_cache_loc = self.pool.as_index(batch.out_cache_loc, "kv_indices")
+        slots = self.pool.as_index(np.concatenate(batch.rows), "rows")
+        self._contexts = slots.split_with_sizes([len(row) for row in batch.rows])
+        self._out_cache_loc = self.pool.as_index(batch.out_cache_loc, "rows")
         self.batch = batch
 
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:

@@ -83,8 +83,8 @@ class TritonKernels:
             sinks=options.sinks if partial_o is None else None,
         )
         if partial_o is not None and partial_lse is not None:
-            starts = arrays["starts"][: len(q) + 1]
-            merge_states(partial_o, partial_lse, starts, out, options.sinks)
+            merge_indptr = arrays["merge_indptr"][: len(q) + 1]
+            merge_states(partial_o, partial_lse, merge_indptr, out, options.sinks)
         return out
 
     def _tile(self) -> Tile:
@@ -100,12 +100,12 @@ class TritonKernels:
     def _cut(self) -> None:
         seq_lens, query_lens = self._step.host_seq_lens, self._step.host_query_lens
         if self._is_decode():
-            items, q_indices, starts = cut_decode(seq_lens)
+            items, q_indices, merge_indptr = cut_decode(seq_lens)
         else:
             queries = self._tile().rows // (self._heads // self.pool.kv_heads)
-            items, q_indices, starts = cut_extend(seq_lens, query_lens, queries)
+            items, q_indices, merge_indptr = cut_extend(seq_lens, query_lens, queries)
         count = np.array([len(items)], np.int32)
-        self._arrays.put(items=items, q_indices=q_indices, starts=starts, count=count)
+        self._arrays.put(items=items, q_indices=q_indices, merge_indptr=merge_indptr, count=count)
         self._num_items = triton.next_power_of_2(len(items))
         # Without pieces there is nothing to merge.
         split = self._is_decode() and len(items) > len(seq_lens)
@@ -113,16 +113,16 @@ class TritonKernels:
 
 
 def cut_decode(seq_lens: Int32Array) -> tuple[Int32Array, Int32Array, Int32Array]:
-    """Items, q_indices and starts (see `kernels.gpu.attend`) of one new token a row."""
+    """Items, q_indices and merge_indptr (see `kernels.gpu.attend`) of one new token a row."""
     counts = ceil_div(seq_lens, PIECE)
-    starts = np.concatenate([[0], np.cumsum(counts)])
+    merge_indptr = np.concatenate([[0], np.cumsum(counts)])
     request = np.repeat(np.arange(len(seq_lens)), counts)
-    piece = np.arange(starts[-1]) - starts[request]
+    piece = np.arange(merge_indptr[-1]) - merge_indptr[request]
     begin, size = piece * PIECE, seq_lens[request]
     end = np.minimum(begin + PIECE, size)
     zeros, ones, at = np.zeros_like(piece), np.ones_like(piece), np.arange(len(piece))
     items = np.stack([request, begin, end, at, ones, size, zeros, zeros], 1)
-    return _int32(items, np.stack([request, at], 1), starts)
+    return _int32(items, np.stack([request, at], 1), merge_indptr)
 
 
 def cut_extend(

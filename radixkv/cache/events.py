@@ -47,7 +47,7 @@ class Update(NamedTuple):
     """What brings a follower to `revision` of `epoch`; without events: it is there already.
 
     is_start: what was known before is void; the events are the whole cache, or its first part.
-    is_whole: False while more of that whole is to come, all of it true at this revision.
+    is_whole: False while more parts of the whole cache follow, all of them of this revision.
     """
 
     epoch: int

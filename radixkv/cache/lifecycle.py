@@ -286,6 +286,7 @@ class Lifecycle:
             request.tokens[:shared],
             request.namespace,
             content=cut_content(request.content, shared),
+            checked=True,
         )
         self._tree.inc_lock_ref(match.handle)
         return match.handle

@@ -275,7 +275,9 @@ class Loans:
         slots = np.concatenate([pin.slots if pin else EMPTY, insert.slots])
         length = round_down(len(tokens), self._slots.page_size)
         content = cut_content(_content_of(pin, insert), length)
-        result = tree.insert(tokens[:length], slots[:length], namespace, content=content)
+        result = tree.insert(
+            tokens[:length], slots[:length], namespace, content=content, checked=True
+        )
         existing = result.prefix_length
         new = slots[existing:length]
         self._borrowers.end_loan(borrower, new)

@@ -28,7 +28,7 @@ class Lookups:
         """`RadixTree.match_prefix`. tokens: (n,) int32, checked. Raises InvalidContentError."""
         is_present, present = self._weights.is_present(namespace), self._weights.present(namespace)
         visible, spans = (tokens, content) if is_present else (tokens[:0], ())
-        match = self._tree.match_prefix(visible, present, content=spans)
+        match = self._tree.match_prefix(visible, present, content=spans, checked=True)
         self.observe(visible, present, spans)
         self._count(len(tokens), match.length)
         return match
@@ -36,14 +36,14 @@ class Lookups:
     def match_batch(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[MatchResult]:
         """`match` of each prompt."""
         keys, present = self._visible(prompts, namespace)
-        matches = self._tree.match_batch(keys, present)
+        matches = self._tree.match_batch(keys, present, checked=True)
         self._count_batch(prompts, sum(match.length for match in matches))
         return matches
 
     def match_lengths(self, prompts: Sequence[Int32Array], namespace: Namespace) -> list[int]:
         """The lengths of `match_batch`."""
         keys, present = self._visible(prompts, namespace)
-        lengths = self._tree.match_lengths(keys, present)
+        lengths = self._tree.match_lengths(keys, present, checked=True)
         self._count_batch(prompts, sum(lengths))
         return lengths
 

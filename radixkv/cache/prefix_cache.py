@@ -533,13 +533,13 @@ class PrefixCache:
         is_ours = type(request) is Request and request.pool is self.req_to_token
         if not (is_ours and request.state == "running") and self._has_ended(request):
             raise RequestEndedError(
-                f"request must be running; request {request.id} is {request.state}",
+                f"request must be running; got request {request.id}, which is {request.state}",
                 request=request.id,
             )
 
     def _refuse_foreign(self, request: Request) -> NoReturn:
         raise InvalidArgumentError(
-            f"request must be of this cache; request {request.id} is of another cache",
+            f"request must be of this cache; got request {request.id} of another cache",
             request=request.id,
         )
 
@@ -550,7 +550,8 @@ class PrefixCache:
             self._refuse_foreign(request)
         if request.state != "retracted":
             raise RequestEndedError(
-                f"resume must be a retracted Request; request {request.id} is {request.state}",
+                f"resume must be a retracted Request; got request {request.id}, which is "
+                f"{request.state}",
                 request=request.id,
             )
         present = self._weights.present

@@ -2,39 +2,75 @@
 
 import sys
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, Target, connect, console, model_packages, print_json
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidTokensError
+
+if TYPE_CHECKING:
+    from radixkv.tree import Namespace
 
 _TOKENIZERS = "a tokenizer.json, a folder with one, a .gguf file, or smollm2"
 _LONGEST_SHOWN = 60
 
 
-def match(
+@dataclass(frozen=True, slots=True)
+class PromptOptions:
+    """The prompts that are matched."""
+
     ids: Annotated[
         list[str] | None,
         typer.Option(
             help="Token ids of a prompt, separated by commas; -: prompts from standard input, "
             "as 1,2,3 or [1, 2, 3]. May be repeated."
         ),
-    ] = None,
+    ] = None
     text: Annotated[
         list[str] | None, typer.Option(help="Text of a prompt; needs --tokenizer. May be repeated.")
-    ] = None,
+    ] = None
     tokenizer: Annotated[
         str | None,
         typer.Option(help=f"For --text: {_TOKENIZERS}."),
-    ] = None,
+    ] = None
+
+    def read(self) -> list[list[int]]:
+        """Their token ids. Raises InvalidArgumentError without a prompt."""
+        prompts = [prompt for item in self.ids or () for prompt in _prompts(item)]
+        prompts += _encode(self.text or [], self.tokenizer)
+        if not prompts:
+            raise InvalidArgumentError(
+                "a prompt must be given: --ids 1,2,3, or --text with --tokenizer"
+            )
+        return prompts
+
+
+@dataclass(frozen=True, slots=True)
+class NamespaceOptions:
+    """The namespace that is looked in."""
+
+    salt: Annotated[str | None, typer.Option(help="Tenant salt of the namespace.")] = None
+    adapter: Annotated[str | None, typer.Option(help="Adapter of the namespace.")] = None
+    extra_key: Annotated[str | None, typer.Option(help="Extra key of the namespace.")] = None
+    weight_version: Annotated[int, typer.Option(help="Weight version; 0: the current one.")] = 0
+
+    def named(self) -> "Namespace":
+        """The namespace. Raises InvalidNamespaceError."""
+        from radixkv.tree import Namespace
+
+        return Namespace(self.salt, self.adapter, self.extra_key, self.weight_version)
+
+
+@with_options
+def match(
+    given: PromptOptions,
+    namespace: NamespaceOptions,
     target: Target = None,
-    salt: Annotated[str | None, typer.Option(help="Tenant salt of the namespace.")] = None,
-    adapter: Annotated[str | None, typer.Option(help="Adapter of the namespace.")] = None,
-    extra_key: Annotated[str | None, typer.Option(help="Extra key of the namespace.")] = None,
-    weight_version: Annotated[int, typer.Option(help="Weight version; 0: the current one.")] = 0,
     slots: Annotated[
         bool, typer.Option("--slots", help="Also show the slots; counts as use.")
     ] = False,
@@ -47,18 +83,11 @@ def match(
 
     Example: echo '[1, 2, 3]' | radixkv match --ids -
     """
-    from radixkv.tree import Namespace
-
-    prompts = [prompt for item in ids or () for prompt in _prompts(item)]
-    prompts += _encode(text or [], tokenizer)
-    if not prompts:
-        raise InvalidArgumentError(
-            "a prompt must be given: --ids 1,2,3, or --text with --tokenizer"
-        )
+    prompts = given.read()
     with connect(target) as client:
         reply = client.match(
             prompts,
-            Namespace(salt, adapter, extra_key, weight_version),
+            namespace.named(),
             probe=not slots,
             want_slots=slots,
             leave_last_token=leave_last,

@@ -2,12 +2,14 @@
 
 import codecs
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 from rich.table import Table
 
+from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, pairs, print_json
 
 _NUMBERS = re.compile(rb"[\d\s,;]*")
@@ -16,39 +18,58 @@ if TYPE_CHECKING:
     from radixkv.memory.plan import CapacityPlan, LengthMix
 
 
-def plan(
-    memory: Annotated[
-        str, typer.Option(help="Memory for K and V on one GPU, such as 55GiB or 55G.")
-    ],
-    context: Annotated[int, typer.Option(help="Tokens a request takes.")],
-    model: Annotated[
-        Path | None, typer.Option(help="config.json of the model, or its folder.")
-    ] = None,
-    layers: Annotated[int | None, typer.Option(help="Layers, where there is no --model.")] = None,
-    kv_heads: Annotated[int | None, typer.Option(help="KV heads a layer.")] = None,
-    head_dim: Annotated[int | None, typer.Option(help="Size of a head.")] = None,
+@dataclass(frozen=True, slots=True)
+class ModelOptions:
+    """The model whose K and V take the memory."""
+
+    model: Annotated[Path | None, typer.Option(help="config.json of the model, or its folder.")] = (
+        None
+    )
+    layers: Annotated[int | None, typer.Option(help="Layers, where there is no --model.")] = None
+    kv_heads: Annotated[int | None, typer.Option(help="KV heads a layer.")] = None
+    head_dim: Annotated[int | None, typer.Option(help="Size of a head.")] = None
     dtype: Annotated[
         str | None,
         typer.Option(help="Type of K and V, such as bfloat16 or fp8; by default the model's."),
-    ] = None,
-    tp: Annotated[int, typer.Option(help="GPUs that divide the KV heads.")] = 1,
-    reserve: Annotated[
-        int | None, typer.Option(help="Longest context, by default --context.")
-    ] = None,
-    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
+    ] = None
+    tp: Annotated[int, typer.Option(help="GPUs that divide the KV heads.")] = 1
+
+
+@dataclass(frozen=True, slots=True)
+class LengthOptions:
+    """Requests whose lengths show what page sizes waste."""
+
     lengths: Annotated[
         Path | None,
         typer.Option(
             help="Request lengths, to see what page sizes waste: numbers, or a log as the lab "
             "reads it."
         ),
-    ] = None,
-    length: Annotated[
-        str | None, typer.Option(help="Column of --lengths that has the tokens.")
-    ] = None,
+    ] = None
+    length: Annotated[str | None, typer.Option(help="Column of --lengths that has the tokens.")] = (
+        None
+    )
     tokenizer: Annotated[
         str | None, typer.Option(help="Tokenizer of --lengths, where it is a log of text.")
+    ] = None
+
+    def read(self) -> list[int]:
+        """The lengths in tokens; none without --lengths."""
+        return [] if self.lengths is None else _lengths(self.lengths, self.length, self.tokenizer)
+
+
+@with_options
+def plan(
+    memory: Annotated[
+        str, typer.Option(help="Memory for K and V on one GPU, such as 55GiB or 55G.")
+    ],
+    context: Annotated[int, typer.Option(help="Tokens a request takes.")],
+    of: ModelOptions,
+    mix: LengthOptions,
+    reserve: Annotated[
+        int | None, typer.Option(help="Longest context, by default --context.")
     ] = None,
+    page_size: Annotated[int, typer.Option(help="Tokens a page.")] = 1,
     as_json: Json = False,
 ) -> None:
     """How many requests fit in a memory budget, paged and reserved for the longest context."""
@@ -56,17 +77,17 @@ def plan(
     from radixkv.memory.plan import plan_capacity
 
     found = plan_capacity(
-        layers=layers,
-        kv_heads=kv_heads,
-        head_dim=head_dim,
-        model=read_model(model) if model is not None else None,
-        dtype=dtype,
+        layers=of.layers,
+        kv_heads=of.kv_heads,
+        head_dim=of.head_dim,
+        model=read_model(of.model) if of.model is not None else None,
+        dtype=of.dtype,
         memory=memory,
         context=context,
         reserve=reserve,
         page_size=page_size,
-        ranks=tp,
-        lengths=_lengths(lengths, length, tokenizer) if lengths is not None else (),
+        ranks=of.tp,
+        lengths=mix.read(),
     )
     if as_json:
         print_json(found.to_dict())

@@ -1,6 +1,7 @@
 """`radixkv serve`: a server of a cache, with a model that uses it or for engines elsewhere."""
 
 import tomllib
+from dataclasses import dataclass
 from pathlib import Path
 from queue import SimpleQueue
 from typing import IO, TYPE_CHECKING, Annotated, Any
@@ -21,6 +22,63 @@ if TYPE_CHECKING:
     from radixkv.service import CacheServer
 
 
+@dataclass(frozen=True, slots=True)
+class PoolOptions:
+    """The cache that is served."""
+
+    slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192
+    page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 1
+    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "lru"
+    estimate_capacity: Annotated[
+        bool,
+        typer.Option(
+            "--estimate-capacity",
+            help="Report with --metrics the hit rates of half, twice and four times the slots.",
+        ),
+    ] = False
+
+    def new_cache(self, max_requests: int) -> "PrefixCache":
+        """An empty cache. Raises InvalidArgumentError."""
+        from radixkv.cache import PrefixCache
+
+        return PrefixCache(
+            self.slots,
+            page_size=self.page_size,
+            policy=self.policy,
+            max_requests=max_requests,
+            estimate_capacity=self.estimate_capacity,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class AnswerOptions:
+    """What a model answers, and how."""
+
+    prompts: Annotated[
+        Path | None,
+        typer.Option(
+            help='Prompts, a line each, or JSON lines with "prompt"; default: standard input.'
+        ),
+    ] = None
+    max_batch: Annotated[int, typer.Option(help="Requests that run at once.")] = 8
+    max_new_tokens: Annotated[int, typer.Option(help="Most tokens in an answer.")] = 128
+    chat: Annotated[
+        bool, typer.Option("--chat", help="Put prompts into the model's chat template.")
+    ] = False
+    once: Annotated[bool, typer.Option("--once", help="Exit when all prompts are answered.")] = (
+        False
+    )
+
+    def check_unused(self) -> None:
+        """Raises InvalidArgumentError for options that need a model."""
+        given = {"--prompts": self.prompts, "--chat": self.chat, "--once": self.once}
+        for option, value in given.items():
+            if value:
+                raise InvalidArgumentError(
+                    f"--model must be given with {option}: without one nothing is generated"
+                )
+
+
 @with_options
 def serve(
     *,
@@ -31,30 +89,8 @@ def serve(
             "one, engines elsewhere own the pool and name it with their leases."
         ),
     ] = None,
-    prompts: Annotated[
-        Path | None,
-        typer.Option(
-            help='Prompts, a line each, or JSON lines with "prompt"; default: standard input.'
-        ),
-    ] = None,
-    slots: Annotated[int, typer.Option(help="Tokens that the KV pool holds.")] = 8192,
-    page_size: Annotated[int, typer.Option(help="Tokens in a page.")] = 1,
-    policy: Annotated[str, typer.Option(help="Eviction policy.")] = "lru",
-    estimate_capacity: Annotated[
-        bool,
-        typer.Option(
-            "--estimate-capacity",
-            help="Report with --metrics the hit rates of half, twice and four times the slots.",
-        ),
-    ] = False,
-    max_batch: Annotated[int, typer.Option(help="Requests that run at once.")] = 8,
-    max_new_tokens: Annotated[int, typer.Option(help="Most tokens in an answer.")] = 128,
-    chat: Annotated[
-        bool, typer.Option("--chat", help="Put prompts into the model's chat template.")
-    ] = False,
-    once: Annotated[
-        bool, typer.Option("--once", help="Exit when all prompts are answered.")
-    ] = False,
+    pool: PoolOptions,
+    answers: AnswerOptions,
     tenants: Annotated[
         Path | None, typer.Option(help='TOML file of alias = "salt", for metrics by tenant.')
     ] = None,
@@ -72,22 +108,15 @@ def serve(
     SIGTERM and SIGINT finish what is running and exit with 0; a second signal ends it at once.
     SIGHUP has the tokens file read again.
     """
-    from radixkv.cache import PrefixCache
     from radixkv.rpc.limits import DEFAULT_ADDRESS
     from radixkv.rpc.process import keep_freed_memory
     from radixkv.service import CacheServer
 
     if model is None:
         keep_freed_memory()
-        _check_alone({"--prompts": prompts, "--chat": chat, "--once": once})
+        answers.check_unused()
     # A model takes a while to load: errors of all else come first.
-    cache = PrefixCache(
-        slots,
-        page_size=page_size,
-        policy=policy,
-        max_requests=max_batch,
-        estimate_capacity=estimate_capacity,
-    )
+    cache = pool.new_cache(answers.max_batch)
     server = CacheServer(
         cache,
         DEFAULT_ADDRESS if flags.listen is None else flags.listen,
@@ -97,25 +126,21 @@ def serve(
     )
     with events.publishing(cache):
         if model is None:
-            _serve_alone(server, slots, flags.grace)
+            _serve_alone(server, pool.slots, flags.grace)
             return
-        lines = open_prompts(prompts)
-        generator, tokenizer = _load(model, cache, max_batch)
+        lines = open_prompts(answers.prompts)
+        generator, tokenizer = _load(model, cache, answers.max_batch)
         from radixkv.cli.serve_loop import ServeLoop
 
         loop = ServeLoop(
-            generator, tokenizer, max_new_tokens=max_new_tokens, chat=chat, as_json=as_json
+            generator,
+            tokenizer,
+            max_new_tokens=answers.max_new_tokens,
+            chat=answers.chat,
+            as_json=as_json,
         )
-        what = f"{model} with {slots:,} slots"
-        _run(loop, server, lines, what, once=once, grace_s=flags.grace)
-
-
-def _check_alone(given: dict[str, Any]) -> None:
-    for option, value in given.items():
-        if value:
-            raise InvalidArgumentError(
-                f"--model must be given with {option}: without one nothing is generated"
-            )
+        what = f"{model} with {pool.slots:,} slots"
+        _run(loop, server, lines, what, once=answers.once, grace_s=flags.grace)
 
 
 def _serve_alone(server: "CacheServer", slots: int, grace_s: float) -> None:

@@ -17,4 +17,4 @@ class Planner:
     def cut(
         self, shape: Int32Array
     ) -> tuple[Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array]:
-        """Wide items, narrow items, q_indices, starts, runs and growing items of `TreePlan`."""
+        """Wide, narrow, q_indices, merge_indptr, runs and growing of `TreePlan`."""

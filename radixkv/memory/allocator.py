@@ -63,7 +63,9 @@ def check_pool_shape(num_slots: int, page_size: int) -> None:
     check_page_size(page_size)
     if type(num_slots) is not int or num_slots < page_size or num_slots % page_size:
         raise InvalidArgumentError(
-            f"num_slots must be a positive multiple of page size {page_size}; got {num_slots!r}"
+            f"num_slots must be a positive multiple of page size {page_size}; got {num_slots!r}",
+            num_slots=num_slots,
+            page_size=page_size,
         )
     if num_slots + page_size > 2**31 - 1:
         raise InvalidArgumentError(

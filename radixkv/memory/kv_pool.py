@@ -8,6 +8,7 @@ from torch import Tensor
 
 from radixkv.arguments import at_least
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
+from radixkv.memory.allocator import check_pool_shape
 
 KV_DTYPES = {
     "float32": torch.float32,
@@ -35,17 +36,11 @@ class MHATokenToKVPool:
         *,
         page_size: int = 1,
     ) -> None:
-        self.num_slots = at_least(1, num_slots=num_slots)
+        check_pool_shape(num_slots, page_size)
+        self.num_slots, self.page_size = num_slots, page_size
         self.num_layers = at_least(1, num_layers=num_layers)
         self.kv_heads = at_least(1, kv_heads=kv_heads)
         self.head_dim = at_least(1, head_dim=head_dim)
-        self.page_size = at_least(1, page_size=page_size)
-        if num_slots % page_size:
-            raise InvalidArgumentError(
-                f"num_slots must be a multiple of page_size {page_size}; got {num_slots}",
-                num_slots=num_slots,
-                page_size=page_size,
-            )
         self.dtype = as_kv_dtype(dtype)
         # Zeros, for a kernel may read the padding page and must find finite numbers there.
         shape = (2, num_layers, num_slots + page_size, kv_heads, head_dim)

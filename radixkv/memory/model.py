@@ -136,7 +136,9 @@ def read_model(path: str | Path) -> ModelShape:
             f"model must be a config.json; {file}: {error}", model=str(path)
         ) from error
     if not isinstance(config, dict):
-        raise InvalidArgumentError(f"{file} must be a JSON object", model=str(path))
+        raise InvalidArgumentError(
+            f"{file} must be a JSON object; got {config!r:.40}", model=str(path)
+        )
     own = file.parent.name if file.name == "config.json" else file.stem
     return shape_of(str(config.get("_name_or_path") or own or path), config)
 
@@ -151,17 +153,21 @@ def shape_of(name: str, config: Config) -> ModelShape:
     inner = next((config[each] for each in _PARTS if isinstance(config.get(each), dict)), config)
     type = str(inner.get("model_type") or config.get("model_type"))
     if type in _ENCODERS:
-        raise InvalidArgumentError(f"{name} is an encoder ({type}), which keeps no K/V", model=name)
+        raise InvalidArgumentError(
+            f"model must keep K/V; got {name}, which is an encoder ({type})", model=name
+        )
     if type not in KNOWN:
         raise InvalidArgumentError(
-            f"model type {type!r} of {name} is not known; give --layers, --kv-heads and "
-            f"--head-dim (known: {', '.join(KNOWN)})",
+            f"model type must be one of {', '.join(KNOWN)}; got {type!r} in {name}: give --layers, "
+            "--kv-heads and --head-dim",
             model=name,
         )
     try:
         layers = tuple(_layers(type, inner))
     except (KeyError, TypeError) as error:
-        raise InvalidArgumentError(f"config of {name} has no usable {error}", model=name) from error
+        raise InvalidArgumentError(
+            f"config of {name} must have a usable {error}; got none", model=name
+        ) from error
     dtype = inner.get("dtype") or inner.get("torch_dtype") or config.get("torch_dtype")
     window = inner.get("sliding_window") if any(e.kind == "window" for e in layers) else None
     return ModelShape(name, layers, str(dtype or "bfloat16"), window)
@@ -237,7 +243,9 @@ def _kinds(type: str, config: Config) -> list[str]:
     if named:
         unknown = [each for each in named if each not in _KINDS]
         if unknown:
-            raise InvalidArgumentError(f"layers of kind {unknown[0]!r} are not known")
+            raise InvalidArgumentError(
+                f"layers must be of the kinds {', '.join(_KINDS)}; got {unknown[0]!r}"
+            )
         return [_KINDS[each] for each in named]
     if type == "nemotron_h":
         marks = {"*": "full", "M": "state"}

@@ -99,7 +99,9 @@ def _as_slots(slots: ArrayLike) -> NDArray[Any]:
     try:
         given = np.asarray(slots)
     except (ValueError, TypeError, OverflowError, RuntimeError):
-        raise InvalidSlotsError("slots must be ints in one dimension") from None
+        raise InvalidSlotsError(
+            f"slots must be ints in one dimension; got {type(slots).__name__}"
+        ) from None
     if given.ndim != 1 or (given.size and given.dtype.kind not in "iu"):
         raise InvalidSlotsError(
             f"slots must be ints in one dimension; got dtype {given.dtype}, shape {given.shape}"

@@ -19,23 +19,23 @@ class CheapestWorker(Protocol):
     """Chooses the worker that a prompt costs least, in tokens; of equal ones the least loaded, then
     the one not picked for longest.
 
-    Tokens of the prompt that a worker does not hold cost one each. A load of `slack` + the mean
-    costs `weight` prompts. Recent load beyond that of the worker with the least costs `balance` of
-    it, a prompt at most.
+    Tokens of the prompt that a worker does not hold cost one each, pending tokens `waiting` each,
+    a load of 1 `share` of the prompt. Recent load beyond that of the worker with the least costs
+    `balance` of it, a prompt at most.
     Cost: O(workers).
     """
 
     def __call__(
-        self, asked: PickInput, weight: float, slack: float, balance: float
+        self, asked: PickInput, waiting: float, share: float, balance: float
     ) -> RoutingChoice: ...
 
 
-def cheapest(asked: PickInput, weight: float, slack: float, balance: float) -> RoutingChoice:
+def cheapest(asked: PickInput, waiting: float, share: float, balance: float) -> RoutingChoice:
     """`CheapestWorker` in NumPy."""
     lengths, loads, size = asked.lengths, asked.loads, asked.prompt_length
-    load_cost = weight * size / (loads.mean() + slack)
+    queue = waiting * asked.pending + loads * (share * size)
     ahead = np.minimum(balance * (asked.recent_loads - asked.recent_loads.min()), size)
-    at = best(lengths - loads * load_cost - ahead, loads, asked.last_picked)
+    at = best(lengths - queue - ahead, loads, asked.last_picked)
     return RoutingChoice(at, _reason(lengths[at], lengths.max()))
 
 

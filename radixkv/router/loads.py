@@ -12,6 +12,8 @@ from radixkv.router.pick_input import FloatArray, IntArray
 
 # Recent load fades in so many steps each half-life, so that most picks need not touch it.
 _STEPS = 64
+# An answer's tokens take longer than a prompt's; measured, see `bench/routing.py`.
+_ANSWER_WEIGHT = 1.5
 # Picks that have not ended; beyond it the oldest count as finished.
 MAX_OPEN_PICKS = 1 << 20
 # Beyond it sums of loads would lose the small ones, and in the end stay infinite.
@@ -35,12 +37,14 @@ P = TypeVar("P", bound=Numbered)
 
 
 class OpenPick(NamedTuple, Generic[P]):
-    """A pick that has not ended. load_weight: what it adds to its worker's load. ends_at: seconds
-    by the clock, when it counts as finished. step: of fading, in which it began.
+    """A pick that has not ended. load_weight: what it adds to its worker's load. work: what it adds
+    to its pending work. ends_at: seconds by the clock, when it counts as finished. step: of fading,
+    in which it began.
     """
 
     pick: P
     load_weight: float
+    work: float
     ends_at: float
     step: int
 
@@ -50,6 +54,9 @@ class WorkerLoads(Generic[P]):
 
     loads: sums of the load weights of picks that have not ended. A pick that is not finished within
     `window_s` counts as finished.
+    pending: tokens that open picks leave each worker to compute, and 1.5 times what a pick is
+    usually answered with, for each. Answers are seen in what workers report beyond what picks left
+    them to compute.
     recent_loads: tokens that each worker has computed, and those that open picks leave it to
     compute; half as many after each `half_life_s`. A new worker starts with the mean of the others.
     last_picked: when each was picked last, as a count of picks.
@@ -64,20 +71,25 @@ class WorkerLoads(Generic[P]):
         self._place: dict[str, int] = {}
         self._num_picks, self._step = 0, int(now / self._step_s)
         self.loads: FloatArray = np.zeros(0)
+        self.pending: FloatArray = np.zeros(0)
         self.recent_loads: FloatArray = np.zeros(0)
         self.last_picked: IntArray = np.zeros(0, np.int64)
         self.arrange(())
         self.due_at = -inf
+        # Of recent picks, fading as recent loads do: how many, what they left, what was computed.
+        self._picked = self._left = self._computed = 0.0
 
     def arrange(self, workers: tuple[str, ...]) -> None:
         """These workers from now on; those that were there keep what they have."""
         before = np.array([self._place.get(worker, -1) for worker in workers], np.int64)
         usual = self.recent_loads.mean() if len(self.recent_loads) else 0.0
         self.loads = np.append(self.loads, 0.0)[before]
+        self.pending = np.append(self.pending, 0.0)[before]
         self.recent_loads = np.append(self.recent_loads, usual)[before]
         self.last_picked = np.append(self.last_picked, 0)[before]
         # One item is read or written through these in half the time.
         self._loads: memoryview[Any] = self.loads.data
+        self._pending: memoryview[Any] = self.pending.data
         self._recent_loads: memoryview[Any] = self.recent_loads.data
         self._last_picked: memoryview[Any] = self.last_picked.data
         self._place = {worker: at for at, worker in enumerate(workers)}
@@ -88,7 +100,7 @@ class WorkerLoads(Generic[P]):
         """Fade recent loads, and end the picks that are overdue."""
         step = int(now / self._step_s)
         if step != self._step:
-            self.recent_loads *= 0.5 ** ((step - self._step) / _STEPS)
+            self._fade(0.5 ** ((step - self._step) / _STEPS))
             self._step = step
         overdue: list[P] = []
         self.due_at = (step + 1) * self._step_s
@@ -100,14 +112,34 @@ class WorkerLoads(Generic[P]):
         for pick in overdue:
             self.remove(pick)
 
+    def _fade(self, by: float) -> None:
+        self.recent_loads *= by
+        self._picked, self._left, self._computed = (
+            value * by for value in (self._picked, self._left, self._computed)
+        )
+
+    def usual_answer(self) -> float:
+        """Tokens of a recent pick's answer, in the mean; 0 where no worker caches answers."""
+        return max(self._computed - self._left, 0.0) / max(self._picked, 1.0)
+
+    def usual_work(self, prompt_length: int) -> float:
+        """What a pick adds to the pending work, in the mean; a prompt before there were any."""
+        if self._picked < 1:
+            return float(prompt_length)
+        return self._left / self._picked + _ANSWER_WEIGHT * self.usual_answer()
+
     def add(self, pick: P, load_weight: float, now: float) -> None:
         """The pick's worker has `load_weight` more to do."""
         self._num_picks += 1
         at, ends_at = self._place[pick.worker], now + self._window_s
+        work = load_weight * (pick.to_compute + _ANSWER_WEIGHT * self.usual_answer())
+        self._picked += 1
+        self._left += pick.to_compute
         self._loads[at] += load_weight
+        self._pending[at] += work
         self._recent_loads[at] += pick.to_compute
         self._last_picked[at] = self._num_picks
-        self._open[pick.id] = OpenPick(pick, load_weight, ends_at, self._step)
+        self._open[pick.id] = OpenPick(pick, load_weight, work, ends_at, self._step)
         self.num_open_of[pick.owner] += 1
         if len(self._open) > MAX_OPEN_PICKS:
             self.remove(next(iter(self._open.values())).pick)
@@ -122,11 +154,13 @@ class WorkerLoads(Generic[P]):
         self.num_open_of[pick.owner] -= 1
         at, faded = self._place[pick.worker], 0.5 ** ((self._step - one.step) / _STEPS)
         self._loads[at] = _rest(self._loads[at] - one.load_weight)
+        self._pending[at] = _rest(self._pending[at] - one.work)
         self._recent_loads[at] = _rest(self._recent_loads[at] - pick.to_compute * faded)
         return True
 
     def add_computed(self, worker: str, tokens: int) -> None:
         """The worker has computed that many tokens; nothing for one that is not there."""
+        self._computed += tokens
         if worker in self._place:
             self._recent_loads[self._place[worker]] += tokens
 

@@ -242,8 +242,9 @@ class Router:
             weighed = lengths if weights is None else lengths * weights
             size, key_of = _size(token_ids), partial(_key, key, token_ids)
             asked = PickInput(
-                names, weighed, own.loads, own.recent_loads, own.last_picked, size, key_of
-            )
+                names, weighed, own.loads, own.pending, own.recent_loads, own.last_picked, size,
+                key_of,
+            )  # fmt: skip
             if loads is not None or self._staleness.allowed is not None:
                 asked, lengths = self._narrowed(asked, lengths, loads)
             if not asked.workers:
@@ -261,14 +262,16 @@ class Router:
         self, asked: PickInput, lengths: Int32Array, loads: Mapping[str, float] | None
     ) -> tuple[PickInput, Int32Array]:
         """The input and lengths of the workers that `loads` names, or that are known to live."""
-        among, present = self._staleness.allowed, asked.loads
+        among, present, pending = self._staleness.allowed, asked.loads, asked.pending
         if loads is not None:
             among, present = self._loads.given(loads)
+            pending = present * self._loads.usual_work(asked.prompt_length)
         assert among is not None
         asked = asked._replace(
             workers=tuple(asked.workers[at] for at in among),
             lengths=asked.lengths[among],
             loads=present[among],
+            pending=pending[among],
             recent_loads=asked.recent_loads[among],
             last_picked=asked.last_picked[among],
         )

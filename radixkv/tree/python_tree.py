@@ -1,7 +1,7 @@
 """The readable core: checks what callers give, and does the rest with `Nodes`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -47,33 +47,39 @@ class PythonRadixTree(RadixTree):
     # ---- looking ----
 
     def match_prefix(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> MatchResult:
-        codes = self._encode(token_ids, content)
+        codes = self._encode(token_ids, content, checked)
         check_namespace(namespace)
         return self.nodes.match(codes, namespace)
 
     def probe(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
-        codes = self._encode(token_ids, content)
+        codes = self._encode(token_ids, content, False)
         check_namespace(namespace)
         return self.nodes.find(codes, namespace).length
 
-    def _encode(self, token_ids: TokenIds, content: Content) -> Int32Array:
-        return self.nodes.content.encode(PYTHON_READER.token_ids(token_ids), content, intern=False)
+    def _encode(self, token_ids: TokenIds, content: Content, checked: bool) -> Int32Array:
+        tokens = cast("Int32Array", token_ids) if checked else PYTHON_READER.token_ids(token_ids)
+        return self.nodes.content.encode(tokens, content, intern=False)
 
     def match_batch(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
-        keys = PYTHON_READER.prompts(prompts)
+        keys: Sequence[Any] = prompts if checked else PYTHON_READER.prompts(prompts)
         check_namespace(namespace)
         return [self.nodes.match(codes, namespace) for codes in keys]
 
     def match_lengths(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        return [match.length for match in self.match_batch(prompts, namespace)]
+        return [match.length for match in self.match_batch(prompts, namespace, checked=checked)]
 
     def probe_batch(self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT) -> list[int]:
         keys = PYTHON_READER.prompts(prompts)
@@ -100,11 +106,14 @@ class PythonRadixTree(RadixTree):
         priority: int = 0,
         chunked: bool = False,
         after: Handle | None = None,
+        checked: bool = False,
     ) -> InsertResult:
         check_namespace(namespace)
         priority = as_int(priority, "priority")
         known = self.nodes.known(after, namespace)
-        tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
+        tokens, own_slots = cast("Int32Array", token_ids), cast("Int32Array", slots)
+        if not checked:
+            tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
         _check_lengths(known.length, len(tokens), len(own_slots))
         return self.nodes.insert(
             self.nodes.content.encode(tokens, content, intern=True), own_slots, namespace,
@@ -260,4 +269,13 @@ def _count(value: int, name: str) -> int:
 def _check_row(row: Int32Array, size: int) -> None:
     is_row = isinstance(row, np.ndarray) and row.dtype == np.int32 and row.ndim == 1
     if not is_row or len(row) < size or not row.flags.writeable:
-        raise InvalidArgumentError(f"row must be a writable int32 array of at least {size} slots")
+        raise InvalidArgumentError(
+            f"row must be a writable int32 array of at least {size} slots; got {_shown_row(row)}"
+        )
+
+
+def _shown_row(row: object) -> str:
+    if not isinstance(row, np.ndarray):
+        return type(row).__name__
+    shown = f"{row.dtype} of shape {row.shape}"
+    return shown if row.flags.writeable else f"{shown}, read-only"

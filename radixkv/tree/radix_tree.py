@@ -158,7 +158,12 @@ class RadixTree:
         raise TypeError("RadixTree is a contract; make a tree with radixkv.new_tree(...)")
 
     def match_prefix(
-        self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
+        self,
+        token_ids: TokenIds,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+        checked: bool = False,
     ) -> MatchResult:
         """Longest cached prefix of `token_ids`, rounded down to whole pages.
 
@@ -167,21 +172,23 @@ class RadixTree:
 
         Cost: O(length) compares, O(nodes on the path) look-ups.
         token_ids: (n,) int32, n >= 0, ids >= 0. content: what placeholder tokens stand for, spans
-        (start, length, id: bytes). Raises InvalidTokensError, InvalidContentError.
+        (start, length, id: bytes). checked: the tokens are what a `Reader` gave, (n,) int32, and
+        are not read again. Raises InvalidTokensError, InvalidContentError.
         """
         raise NotImplementedError
 
     def match_batch(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
         """`match_prefix` of each prompt, in order; a bad prompt raises before anything changes.
 
         The native core lets other threads run meanwhile: the prompts must not change.
+        checked: as for `match_prefix`.
         """
         raise NotImplementedError
 
     def match_lengths(
-        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT
+        self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
         """The lengths of `match_batch`, without the slots; counts as a use like any match."""
         raise NotImplementedError
@@ -222,6 +229,7 @@ class RadixTree:
         priority: int = 0,
         chunked: bool = False,
         after: Handle | None = None,
+        checked: bool = False,
     ) -> InsertResult:
         """Store the whole pages of `token_ids`; what is not there yet is stored with its `slots`.
 
@@ -231,7 +239,8 @@ class RadixTree:
         after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
         guarantees them), and `slots` are those of the tokens behind it.
 
-        Cost: O(length) compares and copies. slots: (n,) int32, one a token.
+        Cost: O(length) compares and copies. slots: (n,) int32, one a token. checked: tokens and
+        slots are what a `Reader` gave, and are not read again.
         Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
         NotLockedError, StaleHandleError, and then nothing changed.
         """

@@ -68,9 +68,9 @@ def test_every_token_reads_each_slot_that_it_sees_once(batch, shape):
         for at in range(query_len):
             slots, parts = read_by(plan, rows, token)
             assert sorted(slots) == sorted(row[: len(row) - query_len + at + 1].tolist())
-            assert sorted(parts) == [*range(plan.starts[token], plan.starts[token + 1])]
+            assert sorted(parts) == [*range(plan.merge_indptr[token], plan.merge_indptr[token + 1])]
             token += 1
-    assert len(plan.starts) == token + 1
+    assert len(plan.merge_indptr) == token + 1
     assert plan.total == sum(map(len, rows))
     assert plan.unique <= plan.total
     # The wide kernels know of no token that does not see all of a run.
@@ -92,8 +92,8 @@ def test_a_survey_counts_what_cutting_gives(batch):
             assert survey[f"{kind}_slots"] == lengths.sum()
             assert survey[f"{kind}_longest"] == lengths.max(initial=0)
         assert survey["wide_slots"] <= survey["wide_halves"] <= 2 * survey["wide_slots"]
-        assert survey["parts"] == plan.starts[-1]
-        assert survey["most_parts"] == np.diff(plan.starts).max()
+        assert survey["parts"] == plan.merge_indptr[-1]
+        assert survey["most_parts"] == np.diff(plan.merge_indptr).max()
         assert (survey["unique"], survey["total"]) == (plan.unique, plan.total)
         assert survey["shared"] == (plan.runs[:, 3] > 1).sum()
 
@@ -107,7 +107,7 @@ def native():
 
 
 def assert_same(one, other):
-    for field in ("wide", "narrow", "q_indices", "starts", "runs", "growing"):
+    for field in ("wide", "narrow", "q_indices", "merge_indptr", "runs", "growing"):
         assert np.array_equal(getattr(one, field), getattr(other, field)), field
 
 

@@ -144,7 +144,7 @@ def test_a_plan_refuses_slots_the_pool_does_not_have(slot):
     with pytest.raises(InvalidSlotsError, match="4 to 131") as raised:
         case.backend.plan(AttentionBatch([np.array([4, slot, 5], np.int32)], [1]))
     assert raised.value.details["slot"] == slot
-    with pytest.raises(InvalidArgumentError, match="no batch is planned"):
+    with pytest.raises(InvalidArgumentError, match="a batch must be planned; got none"):
         case.backend.run(case.q, 0)
 
 

@@ -22,30 +22,33 @@ def native():
 # Few values, so that costs are often equal; eighths, so that sums are exact.
 eighths = st.integers(0, 64).map(lambda n: n / 8)
 workers = st.lists(
-    st.tuples(st.integers(0, 8), eighths, st.integers(0, 20).map(float), st.integers(0, 4)),
+    st.tuples(
+        st.integers(0, 8), eighths, eighths, st.integers(0, 20).map(float), st.integers(0, 4)
+    ),
     min_size=1,
     max_size=70,
 )
 
 
 @given(workers, st.booleans(), st.integers(8, 16), *[st.sampled_from([0.0, 0.5, 2.0])] * 2)
-def test_both_choose_alike(native, workers, is_doubted, size, weight, balance):
-    lengths, loads, work, turns = map(np.array, zip(*workers, strict=True))
+def test_both_choose_alike(native, workers, is_doubted, size, waiting, balance):
+    lengths, loads, pending, work, turns = map(np.array, zip(*workers, strict=True))
     lengths = lengths / 8 if is_doubted else lengths.astype(np.int32)
     names = tuple(map(str, range(len(workers))))
-    question = PickInput(names, lengths, loads, work, turns, size, lambda: b"")
-    choice = native(question, weight, 8.0, balance)
-    assert choice == cheapest(question, weight, 8.0, balance)
+    question = PickInput(names, lengths, loads, pending, work, turns, size, lambda: b"")
+    choice = native(question, waiting, 0.125, balance)
+    assert choice == cheapest(question, waiting, 0.125, balance)
     assert isinstance(choice, RoutingChoice)
 
 
 def test_arrays_that_do_not_fit_are_refused(native):
     one = np.ones(1)
-    good = PickInput(("a",), np.ones(1, np.int32), one, one, np.ones(1, np.int64), 5, lambda: b"")
-    assert native(good, 1.0, 8.0, 0.1).at == 0
+    turns = np.ones(1, np.int64)
+    good = PickInput(("a",), np.ones(1, np.int32), one, one, one, turns, 5, lambda: b"")
+    assert native(good, 1.0, 0.1, 0.1).at == 0
     for wrong in (np.ones(0), np.ones(1, np.float32), [1.0], np.ones((1, 1))):
-        for field in ("lengths", "loads", "recent_loads", "last_picked"):
+        for field in ("lengths", "loads", "pending", "recent_loads", "last_picked"):
             with pytest.raises(ValueError, match=field):
-                native(good._replace(**{field: wrong}), 1.0, 8.0, 0.1)
+                native(good._replace(**{field: wrong}), 1.0, 0.1, 0.1)
     with pytest.raises(ValueError, match="loads"):
-        native(good._replace(lengths=np.ones(2)), 1.0, 8.0, 0.1)
+        native(good._replace(lengths=np.ones(2)), 1.0, 0.1, 0.1)

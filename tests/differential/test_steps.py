@@ -1,5 +1,7 @@
 """`admit` and `publish` answer alike in both cores: one call there, the single calls here."""
 
+import re
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -122,12 +124,26 @@ def held(cache):
     return admitted.handle
 
 
-@pytest.mark.parametrize("row", [np.zeros(2, np.int32), np.zeros(ROW, np.int64), [0] * ROW])
-def test_a_row_that_cannot_be_written_is_refused(cache, row):
-    message = "row must be a writable int32 array of at least 3 slots"
-    with pytest.raises(InvalidArgumentError, match=message):
+def read_only(row):
+    row.flags.writeable = False
+    return row
+
+
+@pytest.mark.parametrize(
+    ("row", "got"),
+    [
+        (np.zeros(2, np.int32), "int32 of shape (2,)"),
+        (np.zeros(ROW, np.int64), f"int64 of shape ({ROW},)"),
+        (read_only(np.zeros(3, np.int32)), "int32 of shape (3,), read-only"),
+        ([0] * ROW, "list"),
+    ],
+    ids=["short", "int64", "read_only", "list"],
+)
+def test_a_row_that_cannot_be_written_is_refused(cache, row, got):
+    message = f"row must be a writable int32 array of at least 3 slots; got {got}"
+    with pytest.raises(InvalidArgumentError, match=f"^{re.escape(message)}$"):
         cache.tree.admit(as_token_ids([1, 2, 3]), cache.ledger, row)
-    with pytest.raises(InvalidArgumentError, match=message):
+    with pytest.raises(InvalidArgumentError, match=f"^{re.escape(message)}$"):
         cache.tree.publish(as_token_ids([1, 2, 3]), cache.ledger, row)
     assert cache.ledger.free_size == SLOTS
     assert cache.tree.total_size == 0

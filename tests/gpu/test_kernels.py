@@ -89,12 +89,12 @@ def test_rows_that_move_are_all_read_before_any_is_written(device, moves, width)
 
 @pytest.mark.parametrize("with_sinks", [False, True])
 def test_merge_joins_what_a_softmax_over_all_would_give(device, with_sinks):
-    starts = torch.tensor([0, 1, 12, 12, 14], dtype=torch.int32, device=device)
+    merge_indptr = torch.tensor([0, 1, 12, 12, 14], dtype=torch.int32, device=device)
     parts, lse = torch.randn(14, 2, 24, device=device), torch.randn(14, 2, device=device) * 3
     lse[3] = float("-inf")  # a part that saw nothing
     sinks = torch.randn(2, device=device) if with_sinks else None
     out = torch.full((4, 2, 24), float("nan"), device=device)
-    merge_states(parts, lse, starts, out, sinks)
+    merge_states(parts, lse, merge_indptr, out, sinks)
     for token, (start, end) in enumerate([(0, 1), (1, 12), (12, 12), (12, 14)]):
         weights = torch.exp2(lse[start:end])
         total = weights.sum(0) + (0 if sinks is None else sinks.exp())

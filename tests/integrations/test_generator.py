@@ -123,7 +123,7 @@ def test_a_prompt_that_is_cached_whole_has_its_last_token_computed(tiny_llama, a
     assert again.tokens == alone(SYSTEM, 4)
 
 
-def test_a_prompt_that_is_cached_whole_waits_for_nobody(tiny_llama):
+def test_a_prompt_that_is_cached_whole_waits_for_no_other(tiny_llama):
     generator = Generator(tiny_llama, num_slots=64)
     generator.submit(SYSTEM, 1)
     generator.run()
@@ -163,7 +163,7 @@ def test_prompts_that_come_at_once_compute_what_they_share_once(
     assert steps <= -(-14 // (chunk_size or 14)) + 1 + 2
 
 
-def test_who_waits_for_another_holds_up_nobody(tiny_llama):
+def test_who_waits_for_another_holds_up_no_other(tiny_llama):
     generator = Generator(tiny_llama, num_slots=200, chunk_size=1)
     for prompt in (SYSTEM, [*SYSTEM, 1], [90, 91]):
         generator.submit(prompt, 1)
@@ -294,10 +294,10 @@ def test_tokens_are_waited_for_on_the_stream_of_their_own_device(monkeypatch):
 
 def test_tokens_are_told_as_they_come(tiny_llama, alone):
     generator = Generator(tiny_llama, num_slots=64)
-    told = []
-    generation = generator.submit(SYSTEM, 3, on_token=lambda *args: told.append(args))
+    reported = []
+    generation = generator.submit(SYSTEM, 3, on_token=lambda *args: reported.append(args))
     generator.run()
-    assert told == [(generation, token) for token in alone(SYSTEM, 3)]
+    assert reported == [(generation, token) for token in alone(SYSTEM, 3)]
 
 
 # ---- planned ahead ----
@@ -312,7 +312,7 @@ class Watched:
         generator._paged.backend.plan = self.plan
 
     def plan(self, batch, **how):
-        self.said.append(f"plan {sum(map(len, batch.kv_indices))}")
+        self.said.append(f"plan {sum(map(len, batch.rows))}")
         self._plan(batch, **how)
 
     def drew(self, generation, token):
@@ -380,7 +380,7 @@ def test_a_row_that_published_is_not_what_it_was_before_even_after_a_reset(tiny_
 
     def noted(batch):
         planned.append(
-            dict(zip(batch.row_versions, [row.tolist() for row in batch.kv_indices], strict=True))
+            dict(zip(batch.row_versions, [row.tolist() for row in batch.rows], strict=True))
         )
         plan(batch)
 
@@ -449,8 +449,10 @@ def test_a_generator_checks_its_options(tiny_llama, options):
 
 
 def test_a_generator_takes_a_cache_or_makes_one_but_not_both(tiny_llama):
-    with pytest.raises(InvalidArgumentError, match="exactly one of num_slots and cache"):
+    with pytest.raises(InvalidArgumentError, match="num_slots or cache must be given; got both"):
         Generator(tiny_llama, num_slots=8, cache=PrefixCache(8))
+    with pytest.raises(InvalidArgumentError, match="num_slots or cache must be given; got neither"):
+        Generator(tiny_llama)
 
 
 def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):
@@ -464,7 +466,7 @@ def test_a_stale_namespace_fails_its_generation_only(tiny_llama, alone):
     assert good.tokens == alone(SYSTEM, 2)
 
 
-def test_those_at_the_head_of_the_line_who_left_it_hold_up_nobody(tiny_llama, alone):
+def test_those_at_the_head_of_the_line_who_left_it_hold_up_no_other(tiny_llama, alone):
     """As many as run at once: two were cancelled, one names weights that are gone."""
     generator = Generator(tiny_llama, num_slots=64, max_batch=1)
     generator.cache.set_weight_version(2)
@@ -525,12 +527,12 @@ def test_cancel_and_submit_from_a_callback(tiny_llama, alone):
 
 def test_a_callback_can_cancel_another_generation(tiny_llama):
     generator = Generator(tiny_llama, num_slots=64)
-    told = []
+    reported = []
     generator.submit([1, 2], 4, on_token=lambda *_: other.cancel())
-    other = generator.submit([3, 4], 4, on_token=lambda *_: told.append(1))
+    other = generator.submit([3, 4], 4, on_token=lambda *_: reported.append(1))
     run_checked(generator)
     assert other.finish_reason == "cancelled"
-    assert told == []
+    assert reported == []
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -551,18 +553,18 @@ def test_a_cancel_from_within_a_step_comes_after_it(tiny_llama, alone, layer):
 
 
 def test_who_was_retracted_is_first_in_line(tiny_llama):
-    told = []
+    reported = []
     generator = Generator(tiny_llama, num_slots=20, max_batch=2)
     generator.submit(SYSTEM, 4)
     young, later = (
-        generator.submit(prompt, 12, on_token=lambda *args: told.append(args[0]))
+        generator.submit(prompt, 12, on_token=lambda *args: reported.append(args[0]))
         for prompt in ([1, 2, 3], [7, 8])
     )
     while not young.numbers.retractions:
         generator.step()
-    told.clear()
+    reported.clear()
     run_checked(generator)
-    assert (told[0], told[-1]) == (young, later)
+    assert (reported[0], reported[-1]) == (young, later)
 
 
 def test_threads_submit_and_cancel_while_it_steps(tiny_llama, alone):
@@ -648,19 +650,19 @@ def test_what_is_no_namespace_is_refused_before_it_is_in_line(tiny_llama, alone,
 
 def test_a_callback_that_raises_fails_its_generation_only(tiny_llama, alone):
     generator = Generator(tiny_llama, num_slots=64, max_batch=3)
-    told = []
+    reported = []
 
     def breaks(generation, token):
         raise Broken
 
     failed = generator.submit(PROMPTS[0], 4, on_token=breaks)
-    good = generator.submit(PROMPTS[1], 4, on_token=lambda _, token: told.append(token))
+    good = generator.submit(PROMPTS[1], 4, on_token=lambda _, token: reported.append(token))
     with pytest.raises(Broken):
         generator.run()
     assert failed.finish_reason == "failed"
     assert isinstance(failed.error, Broken)
     run_checked(generator)
-    assert good.tokens == told == alone(PROMPTS[1], 4)
+    assert good.tokens == reported == alone(PROMPTS[1], 4)
 
 
 def test_room_that_others_hold_is_waited_for(tiny_llama, alone):

@@ -25,7 +25,7 @@ def test_captures_of_several_threads_take_turns_and_collect_no_garbage(monkeypat
         meet.wait()
         with _captured_in(None):
             is_collecting.append(gc.isenabled())
-            released.wait(0.1)  # nobody sets it: time for the other to come
+            released.wait(0.1)  # it is never set: gives the other time to arrive
 
     is_collecting, released = [], threading.Event()
     monkeypatch.setattr(torch.cuda, "graph", graph)

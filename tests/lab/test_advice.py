@@ -11,7 +11,7 @@ from radixkv.cli import app
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import ListedLog, in_order
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.prefill import SHAPES
+from radixkv.lab.replay.models import SHAPES
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
@@ -118,8 +118,8 @@ def test_the_command(tmp_path):
     rows = [{"prompt": "abcd" * (at % 7 + 1), "ts": at, "session": str(at % 3)} for at in range(40)]
     path.write_text("\n".join(map(json.dumps, rows)))
     how = ["lab", "advise", str(path), "--tokenizer", "bytes", "--target", "50", "--jobs", "1"]
-    told = CliRunner().invoke(app, how)
-    assert told.stdout.startswith("An infinite cache would serve")
+    result = CliRunner().invoke(app, how)
+    assert result.stdout.startswith("An infinite cache would serve")
     found = json.loads(CliRunner().invoke(app, [*how, "--model", "llama-3.1-8b", "--json"]).stdout)
     assert found["pool_gib"] == found["pool"] * 131_072 / 2**30
     assert found["advice"].startswith("An infinite cache would serve")

@@ -138,8 +138,8 @@ def test_sweep_of_one_that_knows_the_future_alone(lab):
         (1, 8), (1, None), (2, 8), (2, None)
     ]  # fmt: skip
     assert found[1]["hit_rate"] == 12 / 28
-    told = lab("sweep", "--policies", "clairvoyant", "--page-sizes", "0")
-    assert (told.exit_code, "got 0" in told.stderr) == (2, True)
+    result = lab("sweep", "--policies", "clairvoyant", "--page-sizes", "0")
+    assert (result.exit_code, "got 0" in result.stderr) == (2, True)
 
 
 def test_curve(lab):
@@ -165,9 +165,9 @@ def test_curve_of_another_policy(lab):
 
 def test_a_curve_of_another_policy_and_larger_pages_is_refused_unread(lab, log):
     log.unlink()
-    told = lab("curve", "--policy", "lfu", "--page-size", 16, "--capacity-of", "cache")
-    assert told.exit_code == 2
-    assert "page_size of a sampled curve must be 1; got 16" in told.stderr
+    result = lab("curve", "--policy", "lfu", "--page-size", 16, "--capacity-of", "cache")
+    assert result.exit_code == 2
+    assert "page_size of a sampled curve must be 1; got 16" in result.stderr
 
 
 def test_a_curve_of_a_pool_is_its_replays(lab):
@@ -189,9 +189,9 @@ def test_curve_for_people(lab):
     assert "of the hits of an infinite cache" in shown
     assert "42.9%" in shown
     assert "1. token" in lab("curve", "--policy", "fifo", "--capacity-of", "cache").stdout
-    told = lab("curve", "--capacities", "inf")
-    assert told.exit_code == 2
-    assert "--capacities must have a number of tokens" in told.stderr
+    result = lab("curve", "--capacities", "inf")
+    assert result.exit_code == 2
+    assert "--capacities must have a number of tokens" in result.stderr
 
 
 def test_explain(lab):
@@ -221,12 +221,12 @@ def test_generate(tmp_path):
 def test_a_bad_line_is_told_in_one_line(lab, log):
     with log.open("a") as file:
         file.write('\n{"prompt": 7}\n')
-    told = lab("replay", "--json")
-    assert told.exit_code == 2
-    assert told.stderr.strip() == (
+    result = lab("replay", "--json")
+    assert result.exit_code == 2
+    assert result.stderr.strip() == (
         f"radixkv: {log}, line 4: prompt must be text that is not empty; got 7"
     )
-    assert told.stdout == ""
+    assert result.stdout == ""
     skipped = lab("replay", "--skip-bad", "--json")
     assert "left out 1 bad lines, 5.7% of the text (1 x prompt must be text" in skipped.stderr
     assert answer(skipped)["log"]["skipped"] == 1
@@ -257,17 +257,17 @@ def test_a_bad_line_is_told_in_one_line(lab, log):
     ],
 )
 def test_a_wrong_option_is_told_in_one_line(lab, options, message):
-    told = lab("replay", *options)
-    assert (told.exit_code, told.stdout) == (2, "")
-    assert told.stderr.startswith("radixkv: ")
-    assert message in told.stderr
+    result = lab("replay", *options)
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert result.stderr.startswith("radixkv: ")
+    assert message in result.stderr
 
 
 @pytest.mark.parametrize("command", ["sweep", "curve", "report"])
 def test_a_capacity_that_no_pool_has(lab, command):
-    told = lab(command, "--capacities", "9" * 20)
-    assert told.exit_code == 2
-    assert "capacity must be an int from 0 to 2147483647; got 99999999999999999999" in told.stderr
+    result = lab(command, "--capacities", "9" * 20)
+    assert result.exit_code == 2
+    assert "capacity must be an int from 0 to 2147483647; got 99999999999999999999" in result.stderr
 
 
 @pytest.mark.parametrize("in_flight", ["1000000000", "9" * 23])
@@ -287,14 +287,14 @@ def test_more_findings_than_there_are(lab):
      ["--capacities", ""], ["--page-sizes", "1,x"]],
 )  # fmt: skip
 def test_a_list_that_is_none(lab, wrong):
-    told = lab("sweep", *wrong)
-    assert told.exit_code == 2
-    assert "must be" in told.stderr
+    result = lab("sweep", *wrong)
+    assert result.exit_code == 2
+    assert "must be" in result.stderr
 
 
 def test_an_empty_file(tmp_path):
     empty = tmp_path / "empty.jsonl"
     empty.touch()
-    told = CliRunner().invoke(app, ["lab", "replay", str(empty), "--json"])
-    assert told.exit_code == 2
-    assert "it has no line with any of hash_ids, messages, input" in told.stderr
+    result = CliRunner().invoke(app, ["lab", "replay", str(empty), "--json"])
+    assert result.exit_code == 2
+    assert "it has no line with any of hash_ids, messages, input" in result.stderr

@@ -47,6 +47,6 @@ def test_replays_of_one_log_in_two_settings(tmp_path):
 def test_a_file_that_is_not_an_answer(tmp_path):
     path = tmp_path / "x.json"
     path.write_text("{")
-    told = compare(path, path)
-    assert told.exit_code == 2
-    assert "must be what a command of the lab printed with --json" in told.stderr
+    result = compare(path, path)
+    assert result.exit_code == 2
+    assert "must be what a command of the lab printed with --json" in result.stderr

@@ -1,4 +1,4 @@
-"""What is told of misses: grouped, biggest first, with the text at the place and what to change."""
+"""Findings on misses: grouped, biggest first, with the text at the place and what to change."""
 
 import json
 import lzma
@@ -17,14 +17,14 @@ BODY = "You are a helpful assistant of the library. Answer in short sentences. "
 TOOLS = [f'{{"name": "tool-{at}", "does": "{"abcdefgh"[at] * 60}"}}\n' for at in range(8)]
 
 
-def told(*prompts, **how):
+def findings_of(*prompts, **how):
     setting = Setting(**how.pop("setting", {}))
     log = ask(*prompts, **how)
     return findings(log, explain(log, setting), ByteTokenizer())
 
 
 def biggest(*prompts, **how):
-    return told(*prompts, **how)[0]
+    return findings_of(*prompts, **how)[0]
 
 
 def test_a_time_at_the_front():
@@ -61,7 +61,7 @@ def test_texts_that_have_nothing_in_common_get_no_advice():
 
 
 def test_evictions_are_told_by_whose_pressure():
-    whole = told("aaaa", "bbbb", "aaaa", sessions="uvu", setting={"capacity": 4})
+    whole = findings_of("aaaa", "bbbb", "aaaa", sessions="uvu", setting={"capacity": 4})
     found = next(each for each in whole if each.cause == "evicted")
     assert found.what == "evicted by requests of other sessions"
     assert (found.request, found.session, found.other, found.other_session) == (2, "u", 1, "v")
@@ -69,33 +69,35 @@ def test_evictions_are_told_by_whose_pressure():
     assert "more room" in found.advice
     (own,) = (
         each
-        for each in told("aaaa", "bbbb", "aaaa", sessions="uuu", setting={"capacity": 4})
+        for each in findings_of("aaaa", "bbbb", "aaaa", sessions="uuu", setting={"capacity": 4})
         if each.cause == "evicted"
     )
     assert own.what == "evicted by requests of its own session"
     long = next(
         each
-        for each in told("abcdef", "abcdef", setting={"capacity": 4, "capacity_of": "cache"})
+        for each in findings_of("abcdef", "abcdef", setting={"capacity": 4, "capacity_of": "cache"})
         if each.cause == "evicted"
     )
     assert "its own prompt, which is longer than the room" in long.what
 
 
-def test_answers_and_pages_are_told():
-    by_cause = {each.cause: each for each in told("ab", "abcd", outputs=("cd", ""))}
+def test_answers_and_pages_are_reported():
+    by_cause = {each.cause: each for each in findings_of("ab", "abcd", outputs=("cd", ""))}
     assert by_cause["answer"].advice == "cache outputs too"
     # Cached too, but not before the request that gave it has ended.
-    running = told("ab", "abcd", outputs=("cd", ""), setting={"outputs": True, "in_flight": 2})
+    running = findings_of(
+        "ab", "abcd", outputs=("cd", ""), setting={"outputs": True, "in_flight": 2}
+    )
     (found,) = (each for each in running if each.cause == "answer")
     assert (found.what, found.advice) == (
         "the answer to an earlier request, which was still running", ""
     )  # fmt: skip
-    by_cause = {each.cause: each for each in told("abcx", "abcy", setting={"page_size": 4})}
+    by_cause = {each.cause: each for each in findings_of("abcx", "abcy", setting={"page_size": 4})}
     assert by_cause["page"].advice == "a smaller page size"
 
 
 def test_a_difference_inside_an_answer_shows_the_answer():
-    found = told("ab", "abcx", outputs=("cdef", ""), setting={"outputs": True})
+    found = findings_of("ab", "abcx", outputs=("cdef", ""), setting={"outputs": True})
     diverged = next(each for each in found if each.cause == "diverged")
     assert (diverged.before, diverged.here, diverged.there) == ("abc", "x", "def")
 
@@ -106,7 +108,7 @@ def test_without_a_tokenizer_texts_are_token_ids():
     assert ("97 98", "100", "99") in {(each.before, each.here, each.there) for each in found}
 
 
-def test_the_most_are_told(rng):
+def test_the_most_are_reported(rng):
     log = ask(*("".join(rng.choice(list("abc"), 50)) for _ in range(99)))
     every = findings(log, explain(log), most=1000)
     assert [each.tokens for each in every] == sorted((each.tokens for each in every), reverse=True)

@@ -111,9 +111,9 @@ def test_a_field_that_no_line_has_is_refused(tmp_path, option):
 def test_text_in_an_unknown_field_is_refused_unless_it_is_ignored(tmp_path):
     path = write(tmp_path / "log.jsonl", {"prompt": "a", "preamble": "You are a helpful thing."})
     how = ["lab", "replay", str(path), "--tokenizer", "bytes", "--json"]
-    told = CliRunner().invoke(app, how)
-    assert told.exit_code == 2
-    assert "line 1: preamble holds text that this format does not put into prompts" in told.stderr
+    result = CliRunner().invoke(app, how)
+    assert result.exit_code == 2
+    assert "line 1: preamble holds text that this format does not put into prompts" in result.stderr
     assert json.loads(CliRunner().invoke(app, [*how, "--ignore-field", "preamble"]).stdout)
 
 

@@ -11,10 +11,10 @@ import time
 import pytest
 from typer.testing import CliRunner
 
+from radixkv.atomic_files import PartialFolder, replacing
 from radixkv.cli import app
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs import reading
-from radixkv.lab.logs.atomic_files import PartialFolder, replacing
 from radixkv.lab.logs.reading import Reading, read_log
 from radixkv.lab.logs.store import Writer
 
@@ -77,7 +77,7 @@ def test_a_damaged_copy_is_made_again(log, damage):
 KILLED = """
 import os, signal
 from pathlib import Path
-from radixkv.lab.logs.atomic_files import PartialFolder
+from radixkv.atomic_files import PartialFolder
 partial = PartialFolder(Path({target!r}))
 (partial.path / "values.i32").touch()
 os.kill(os.getpid(), signal.SIGKILL)
@@ -143,11 +143,11 @@ def with_little_room(*words):
 
 def test_no_room_for_a_tokenized_log(log):
     log.write_text("".join(json.dumps({"prompt": f"{at} " * 50}) + "\n" for at in range(200)))
-    told = with_little_room("lab", "replay", log, "--tokenizer", "bytes")
-    assert told.returncode == 2
-    assert told.stderr.startswith(f"radixkv: {reading.kept_logs()}")
-    assert "cannot be written: File too large; RADIXKV_CACHE_DIR" in told.stderr
-    assert told.stderr.count("\n") == 1
+    result = with_little_room("lab", "replay", log, "--tokenizer", "bytes")
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"radixkv: {reading.kept_logs()}")
+    assert "cannot be written: File too large; RADIXKV_CACHE_DIR" in result.stderr
+    assert result.stderr.count("\n") == 1
     assert [*reading.kept_logs().iterdir()] == []
 
 
@@ -155,8 +155,8 @@ def test_no_room_for_a_tokenized_log(log):
 def test_no_room_for_a_made_up_log(tmp_path, name):
     out = tmp_path / name
     out.write_text("as it was")
-    told = with_little_room("lab", "generate", "chat", out, "--requests", 100)
-    assert (told.returncode, told.stderr) == (
+    result = with_little_room("lab", "generate", "chat", out, "--requests", 100)
+    assert (result.returncode, result.stderr) == (
         2, f"radixkv: {out} cannot be written: File too large\n"
     )  # fmt: skip
     assert out.read_text() == "as it was"
@@ -204,11 +204,11 @@ def test_a_report_does_not_replace_its_log(log, tmp_path):
     link = tmp_path / "link.html"
     link.symlink_to(log)
     for out in (log, link):
-        told = CliRunner().invoke(
+        result = CliRunner().invoke(
             app, ["lab", "report", str(log), "--tokenizer", "bytes", "--out", str(out)]
         )
-        assert told.exit_code == 2
-        assert told.stderr == f"radixkv: --out must be another file than the log; got {out}\n"
+        assert result.exit_code == 2
+        assert result.stderr == f"radixkv: --out must be another file than the log; got {out}\n"
     assert log.read_text() == before
 
 
@@ -217,9 +217,9 @@ def test_a_report_does_not_replace_its_log(log, tmp_path):
 def test_an_output_that_is_full(log, tmp_path, options):
     for words in (["replay", log, "--tokenizer", "bytes"], ["generate", "chat", tmp_path / "m"]):
         with open("/dev/full", "w") as full:
-            told = subprocess.run(
+            result = subprocess.run(
                 [sys.executable, "-m", "radixkv", "lab", *map(str, words), *options],
                 check=False, stdout=full, stderr=subprocess.PIPE, text=True,
             )  # fmt: skip
-        assert told.returncode == 1
-        assert told.stderr.endswith("radixkv: No space left on device\n")
+        assert result.returncode == 1
+        assert result.stderr.endswith("radixkv: No space left on device\n")

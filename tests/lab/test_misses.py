@@ -163,7 +163,7 @@ def test_causes_add_up_and_are_true(rng, setting, namespaces):
 
 
 def check_cause(log, setting, miss):
-    """What is said of the miss is so, as told by looking at every earlier request."""
+    """What is said of the miss is true: every earlier request was compared."""
     request = log[miss.time]
     mine = request.token_ids
     if miss.cause == "refused":

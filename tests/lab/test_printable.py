@@ -1,4 +1,4 @@
-"""What a log says is shown as it is, and commands nobody's terminal."""
+"""What a log says is shown as it is, and commands no terminal."""
 
 import json
 
@@ -24,36 +24,36 @@ def log(tmp_path):
 
 
 def shown(*words):
-    told = CliRunner().invoke(app, ["lab", *map(str, words)])
-    assert told.exit_code == 0, told.output
-    return told.stdout
+    result = CliRunner().invoke(app, ["lab", *map(str, words)])
+    assert result.exit_code == 0, result.output
+    return result.stdout
 
 
 @pytest.mark.parametrize("command", ["replay", "explain", "sweep"])
 def test_names_and_texts(log, command):
-    told = shown(command, log, "--tokenizer", "bytes", "--namespace", "tenant")
-    assert not set(told) & {"\x1b", "\x07", "\x9b", "\u202e"}
+    result = shown(command, log, "--tokenizer", "bytes", "--namespace", "tenant")
+    assert not set(result) & {"\x1b", "\x07", "\x9b", "\u202e"}
     if command == "replay":
-        assert "[/red]" in told
-        assert "[bold]x[/bold]" in told
-        assert "␛]0;owned␇␛[31m\\x9b2J\\u202e" in told
+        assert "[/red]" in result
+        assert "[bold]x[/bold]" in result
+        assert "␛]0;owned␇␛[31m\\x9b2J\\u202e" in result
     if command == "explain":
-        assert "␛]0;owned␇" in told
+        assert "␛]0;owned␇" in result
     else:
-        assert "[log].jsonl" in told
+        assert "[log].jsonl" in result
 
 
 def test_what_a_chat_template_says(log, tmp_path):
     template = tmp_path / "own.jinja"
     template.write_text("{{ raise_exception(messages[0].content) }}")
     log.write_text(json.dumps({"messages": [{"role": "user", "content": ESC}]}))
-    told = CliRunner().invoke(
+    result = CliRunner().invoke(
         app,
         ["lab", "replay", str(log), "--tokenizer", "bytes", "--chat-template", str(template)],
     )
-    assert told.exit_code == 2
-    assert "the chat template raised: ␛]0;owned␇" in told.stderr
-    assert "\x1b" not in told.stderr
+    assert result.exit_code == 2
+    assert "the chat template raised: ␛]0;owned␇" in result.stderr
+    assert "\x1b" not in result.stderr
 
 
 def test_the_name_of_a_made_up_log(tmp_path):

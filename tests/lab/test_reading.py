@@ -374,7 +374,10 @@ def test_a_log_of_something_else(write):
 
 
 def test_text_needs_a_tokenizer(write, tmp_path):
-    with pytest.raises(InvalidArgumentError, match="tokenizer must be given for text"):
+    with pytest.raises(
+        InvalidArgumentError,
+        match="tokenizer must be a file or bytes for a log",
+    ):
         read_log(write({"prompt": "a"}))
     with pytest.raises(InvalidArgumentError, match="does not exist"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
@@ -488,7 +491,7 @@ GOOD = {
 @pytest.mark.parametrize("format", GOOD)
 @given(rows=st.lists(st.dictionaries(st.sampled_from(FIELDS), VALUES, max_size=4), max_size=4))
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_a_line_is_it_is_read_or_told(write, format, rows):
+def test_whatever_a_line_is_it_is_read_or_reported(write, format, rows):
     good = GOOD[format]
     path = write(good, *(json.dumps(row) for row in rows), *(good | row for row in rows))
     log = read_log(path, Reading(format=format, tokenizer="bytes", skip_bad=True))
@@ -497,9 +500,9 @@ def test_whatever_a_line_is_it_is_read_or_told(write, format, rows):
         assert request.length >= 1
         assert request.token_ids.dtype == np.int32
     if log.about.skipped:
-        with pytest.raises(InvalidLogError) as told:
+        with pytest.raises(InvalidLogError) as caught:
             read_log(path, Reading(format=format, tokenizer="bytes"))
-        assert f"line {told.value.details['line']}: " in log.about.first_bad[0]
+        assert f"line {caught.value.details['line']}: " in log.about.first_bad[0]
     else:
         assert len(read_log(path, Reading(format=format, tokenizer="bytes"))) == len(log)
 
@@ -544,7 +547,7 @@ ANY_ROWS = st.lists(st.dictionaries(st.sampled_from(MORE_FIELDS), ANYTHING, max_
 @pytest.mark.parametrize("format", OTHERS)
 @given(rows=ANY_ROWS)
 @settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_whatever_a_row_of_another_format_is_it_is_read_or_told(write, format, rows):
+def test_whatever_a_row_of_another_format_is_it_is_read_or_reported(write, format, rows):
     good = OTHERS[format]
     path = write(good, *(json.dumps(row) for row in rows), *(good | row for row in rows))
     log = read_log(path, Reading(format=format, tokenizer="bytes", skip_bad=True))

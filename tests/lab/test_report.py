@@ -13,7 +13,7 @@ from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import ListedLog
 from radixkv.lab.logs.tokenizing import ByteTokenizer
 from radixkv.lab.logs.workloads import generate
-from radixkv.lab.replay.prefill import SHAPES
+from radixkv.lab.replay.models import SHAPES
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.replay.setting import Setting
@@ -163,9 +163,9 @@ def test_the_command(tmp_path):
 )
 def test_what_cannot_be_written_or_drawn_is_told_before_the_log_is_read(tmp_path, wrong, message):
     options = [each.format(tmp_path) for each in wrong]
-    told = CliRunner().invoke(app, ["lab", "report", str(tmp_path / "no log"), *options])
-    assert told.exit_code == 2
-    assert message.format(tmp_path) in told.stderr
+    result = CliRunner().invoke(app, ["lab", "report", str(tmp_path / "no log"), *options])
+    assert result.exit_code == 2
+    assert message.format(tmp_path) in result.stderr
 
 
 def test_every_policy_has_a_line_of_its_own(log):

@@ -44,9 +44,9 @@ def test_a_log_of_lengths_has_sizes_and_times_and_no_hit_rate(lengths):
 
 @pytest.mark.parametrize("command", ["curve", "sweep", "explain", "report"])
 def test_what_needs_contents_is_refused_for_a_log_of_lengths(lengths, command):
-    told = lab(command, lengths)
-    assert told.exit_code == 2
-    assert "has lengths and no contents: hit rates cannot be measured" in told.stderr
+    result = lab(command, lengths)
+    assert result.exit_code == 2
+    assert "has lengths and no contents: hit rates cannot be measured" in result.stderr
 
 
 def test_a_log_of_lengths_without_times_says_nothing_of_days(tmp_path):

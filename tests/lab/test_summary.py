@@ -9,7 +9,7 @@ from radixkv import Namespace
 from radixkv.errors import InvalidArgumentError
 from radixkv.lab.logs.requests import ListedLog
 from radixkv.lab.replay import summary
-from radixkv.lab.replay.prefill import SHAPES, shape_named
+from radixkv.lab.replay.models import SHAPES, shape_named
 from radixkv.lab.replay.replay import replay
 from radixkv.lab.replay.setting import Setting
 from radixkv.lab.replay.sweep import combinations, sweep

@@ -268,12 +268,12 @@ def test_a_file_that_is_not_of_rates(tmp_path, content):
 
 
 def test_a_log_without_times_cannot_be_replayed_by_them():
-    with pytest.raises(InvalidArgumentError, match="needs a time in every request"):
+    with pytest.raises(InvalidArgumentError, match="ts must be given in every request"):
         timed_replay(ask("ab"), Setting(), RATES)
 
 
 def test_another_order_of_admission_than_arrival_is_refused(rng):
-    with pytest.raises(InvalidArgumentError, match="admits requests by arrival"):
+    with pytest.raises(InvalidArgumentError, match="scheduling must be by arrival"):
         timed_replay(random_log(rng), Setting(scheduling=SCHEDULINGS["longest-match"]), RATES)
 
 
@@ -296,8 +296,8 @@ def lab(command, log, *options):
 
 def test_replay_by_time(files):
     log, rates = files
-    told = lab("replay", log, "--order", "time", "--rates", rates, "--in-flight", 4, "--json")
-    found = json.loads(told.stdout)["timed"]
+    result = lab("replay", log, "--order", "time", "--rates", rates, "--in-flight", 4, "--json")
+    found = json.loads(result.stdout)["timed"]
     assert found["requests"] == 30
     assert 0 < found["first_token_s"]["median"] <= found["first_token_s"]["p95"]
     shown = lab("replay", log, "--order", "time", "--rates", rates).stdout
@@ -305,9 +305,9 @@ def test_replay_by_time(files):
 
 
 def test_rates_without_order_time_are_refused(files):
-    told = lab("replay", files[0], "--rates", files[1])
-    assert told.exit_code == 2
-    assert "--rates needs --order time" in told.stderr
+    result = lab("replay", files[0], "--rates", files[1])
+    assert result.exit_code == 2
+    assert "--rates needs --order time" in result.stderr
 
 
 def test_the_pool_for_a_first_token(files):
@@ -316,6 +316,6 @@ def test_the_pool_for_a_first_token(files):
     found = json.loads(lab("advise", log, *how, "--jobs", 1, "--json").stdout)
     assert found["first_token_p95_s"] == 0.02
     assert "of first tokens within 0.02 s" in found["advice"]
-    told = lab("advise", log, "--ttft-p95", 0.02)
-    assert told.exit_code == 2
-    assert "--ttft-p95 needs --rates" in told.stderr
+    result = lab("advise", log, "--ttft-p95", 0.02)
+    assert result.exit_code == 2
+    assert "--ttft-p95 needs --rates" in result.stderr

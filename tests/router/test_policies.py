@@ -11,13 +11,17 @@ from radixkv.router import POLICIES, PickInput, Router, RoutingChoice, new_polic
 
 
 def question(
-    lengths, loads=None, last_picked=None, *, recent=None, length=100, key=b"key", workers=None
-):
+    lengths, loads=None, last_picked=None, *, recent=None, pending=None, length=100, key=b"key",
+    workers=None,
+):  # fmt: skip
+    """`pending` is 12 tokens a request under way where it is not given."""
     n = len(lengths)
+    loads = loads or [0] * n
     return PickInput(
         workers=workers or tuple(f"w{at}" for at in range(n)),
         lengths=np.array(lengths, np.int32),
-        loads=np.array(loads or [0] * n, float),
+        loads=np.array(loads, float),
+        pending=np.array(pending or [12 * load for load in loads], float),
         recent_loads=np.array(recent or [0] * n, float),
         last_picked=np.array(last_picked or [0] * n, np.int64),
         prompt_length=length,
@@ -90,7 +94,7 @@ def test_under_imbalance_the_best_of_the_lightly_loaded_wins(cache_aware):
 def test_misses_and_ties_go_to_the_least_loaded_then_round(cache_aware):
     assert at(cache_aware(), [0, 0, 0], [2, 1, 1], [9, 5, 4]) == 2
     assert at(cache_aware(), [70, 70, 70], [2, 1, 1], [9, 5, 6]) == 1
-    assert at(cache_aware(weight=0), [70, 70], [2, 1], [1, 2]) == 1
+    assert at(cache_aware(waiting=0, share=0), [70, 70], [2, 1], [1, 2]) == 1
 
 
 def test_misses_go_to_who_has_done_least(cache_aware):
@@ -109,7 +113,7 @@ def test_a_match_is_given_up_when_its_worker_is_ten_times_as_far_ahead(cache_awa
 
 def test_work_outweighs_no_queue(cache_aware):
     """Who has done nothing, because it was away, is not flooded."""
-    assert at(cache_aware(), [0, 0], [17, 0], recent=[0, 1e9]) == 1
+    assert at(cache_aware(), [0, 0], [3, 0], pending=[300, 0], recent=[0, 1e9]) == 1
     assert at(cache_aware(), [90, 0], [0, 2], recent=[1e9, 0]) == 0
 
 

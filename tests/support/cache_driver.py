@@ -258,7 +258,7 @@ class CacheDriver(ChosenCache):
             fence.done = self.choose.chance(60)
         self.fences = [fence for fence in self.fences if not fence.done]
 
-    def begin_anew(self) -> None:
+    def begin_again(self) -> None:
         self.choose.pick((self.reset, self.set_weight_version))()
 
     def reset(self) -> None:
@@ -289,7 +289,7 @@ ANY = [
     *[CacheDriver.complete] * 4,
     *[CacheDriver.look] * 3,
     CacheDriver.evict,
-    CacheDriver.begin_anew,
+    CacheDriver.begin_again,
 ]
 LIVE = [
     *[CacheDriver.extend] * 5,

@@ -95,7 +95,9 @@ def test_an_ended_request_does_not_go_on(new_cache, ending):
         lambda: cache.fork(request, 1),
         lambda: cache.rollback(request, 1),
     ):
-        with pytest.raises(RequestEndedError, match=f"request {request.id} is {request.state}"):
+        with pytest.raises(
+            RequestEndedError, match=f"got request {request.id}, which is {request.state}"
+        ):
             call()
     assert picture(cache) == before
 
@@ -192,7 +194,7 @@ def test_a_resumed_request_keeps_its_namespace(new_cache):
 @pytest.mark.parametrize(
     "given", [{"content": [(0, 1, b"y")]}, {"store": False}, {"priority": 5}], ids=str
 )
-def test_a_resumed_request_takes_nothing_else_anew(new_cache, given):
+def test_a_resumed_request_takes_nothing_else_again(new_cache, given):
     cache = new_cache()
     request = admit(cache, [5, 9, 9, 6], content=[(1, 2, b"x")], priority=2)
     cache.retract(request)

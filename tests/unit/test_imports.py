@@ -24,11 +24,12 @@ from bench.imports import (
 
 ROOT = Path(__file__).parents[2]
 SOURCES = read_sources(ROOT)
-BELOW = {"arguments", "arrays", "cores", "errors", "folders", "kernels", "pages"}
+BELOW = {"arguments", "arrays", "atomic_files", "cores", "errors", "folders", "kernels", "pages"}
 # A room on top may use the package itself (its version, its public names).
 ON_TOP = BELOW | {"cache", "tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {
     "errors": set(),
+    "atomic_files": set(),
     "folders": set(),
     "arguments": {"errors"},
     "arrays": set(),

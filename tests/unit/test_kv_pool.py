@@ -160,6 +160,8 @@ def test_sizes_are_checked():
     with pytest.raises(InvalidArgumentError, match=r"num_slots must be .* got 0"):
         make(0)
     with pytest.raises(
-        InvalidArgumentError, match=r"num_slots must be a multiple of page_size .*; got 10"
+        InvalidArgumentError, match="num_slots must be a positive multiple of page size 4; got 10"
     ):
         make(10, page_size=4)
+    with pytest.raises(InvalidArgumentError, match="page_size must be an int of at least 1; got 0"):
+        make(page_size=0)

@@ -17,7 +17,7 @@ PUBLIC = {"_asdict", "_fields", "_make", "_replace"}
 EXTENSIONS = {"_core", "_planner", "_router"}
 
 ALLOWED = {
-    ("radixkv/integrations/transformers/paged.py", "_attn_implementation"): (
+    ("radixkv/integrations/transformers/paged_model.py", "_attn_implementation"): (
         "transformers has no public name for the attention that a configuration chooses"
     ),
 }

@@ -81,7 +81,7 @@ class SharedPrefixKernels:
 
     @property
     def key(self) -> Hashable:
-        # Layers with a window, or with other heads than were planned for, are flat all the same.
+        # Layers with a window, or with other heads than were planned for, stay flat.
         return self.flat.key, self._on_device.key if self._is_tree else None
 
     def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:

@@ -38,20 +38,20 @@ class DevicePlan:
 
     def send(self, plan: TreePlan, shape: Shape, tokens: int) -> None:
         """Bring `plan`, cut by `shape`, to the device, for a batch padded to `tokens` new ones."""
-        starts = np.full(tokens + 1, plan.starts[-1], np.int32)
-        starts[: len(plan.starts)] = plan.starts
+        merge_indptr = np.full(tokens + 1, plan.merge_indptr[-1], np.int32)
+        merge_indptr[: len(plan.merge_indptr)] = plan.merge_indptr
         self._tokens = tokens
         self.heads = shape.group * shape.kv_heads
         self._wide_rows = _rows(plan.wide, shape.group, least=64)
         self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
         self._num_wide = _up(len(plan.wide), WIDE_GRID)
         self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
-        most_parts = int(np.diff(plan.starts).max())
+        most_parts = int(np.diff(plan.merge_indptr).max())
         self.most_parts = min(max(_power_of_two(most_parts), FEW_PARTS), MANY_PARTS)
-        self.num_parts = _up(int(plan.starts[-1]), PARTS_GRID)
+        self.num_parts = _up(int(plan.merge_indptr[-1]), PARTS_GRID)
         self._arrays.put(
             counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
-            starts=starts,
+            merge_indptr=merge_indptr,
             wide=_padded(plan.wide, self._num_wide),
             narrow=_padded(plan.narrow, self._num_narrow),
             q_indices=plan.q_indices,
@@ -63,9 +63,9 @@ class DevicePlan:
         return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
 
     @property
-    def starts(self) -> Tensor:
+    def merge_indptr(self) -> Tensor:
         """(tokens + 1,) int32, of the partial results of each token."""
-        return self._arrays["starts"][: self._tokens + 1]
+        return self._arrays["merge_indptr"][: self._tokens + 1]
 
     @property
     def wide(self) -> Items | None:

@@ -57,7 +57,7 @@ class KeptPlan:
         """Cut `batch` in the way that is estimated to be the fastest."""
         max_query = max(batch.query_lens)
         shapes = candidates(self._base, max_query)
-        planner = new_planner(batch.kv_indices, batch.query_lens, self._core)
+        planner = new_planner(batch.rows, batch.query_lens, self._core)
         survey = planner.survey(shapes)
         estimate = costs(survey, max_query, self._model())
         best = int(estimate.tree_us.argmin())

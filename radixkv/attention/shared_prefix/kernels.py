@@ -35,9 +35,9 @@ class Items:
 class TreeWork(Protocol):
     """The plan of a step on the device.
 
-    wide, narrow: the items of each kind, None where there are none. num_parts: rows of partial
-    results to make room for. most_parts: of one token. starts: (tokens + 1,) int32, of the partial
-    results of each token.
+    wide, narrow: the items of each kind; None: the step has no such items. num_parts: rows of
+    partial results to make room for. most_parts: of one token. merge_indptr: (tokens + 1,) int32;
+    the partial results of token i are merge_indptr[i] to merge_indptr[i + 1].
     """
 
     num_parts: int
@@ -48,7 +48,7 @@ class TreeWork(Protocol):
     @property
     def narrow(self) -> Items | None: ...
     @property
-    def starts(self) -> Tensor: ...
+    def merge_indptr(self) -> Tensor: ...
 
 
 class TileKernels:
@@ -113,7 +113,7 @@ class TileKernels:
                 stages=stages, beside_last=wide is not None,
             )  # fmt: skip
         out = torch.empty_like(inputs[0])
-        merge_beside(*partials, work.starts, out, options.sinks, most_parts=work.most_parts)
+        merge_beside(*partials, work.merge_indptr, out, options.sinks, most_parts=work.most_parts)
         return out
 
     def _triton(
@@ -138,7 +138,7 @@ class TileKernels:
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
             )  # fmt: skip
         out = torch.empty_like(inputs[0])
-        merge_states(partial_o, partial_lse, work.starts, out, options.sinks)
+        merge_states(partial_o, partial_lse, work.merge_indptr, out, options.sinks)
         return out
 
     def _wide_tile(self, rows: int) -> Tile:

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from radixkv.arrays import Int32Array
 
 NO_ITEM = -1
-# Steps after which a batch is cut anew, so that the pieces that grow stay even.
+# Steps after which a batch is cut again, so that the pieces that grow stay even.
 MAX_ADVANCES = 64
 
 
@@ -56,16 +56,16 @@ class Shape:
 class TreePlan:
     """Work items (see `radixkv.kernels.gpu.attend`) of both kinds, and where their results go.
 
-    runs: (n, 4) int32, each (row, start, end, requests). starts: (tokens + 1,) int32, of the
-    partial results of each token. growing: the narrow item at the end of each row, or NO_ITEM where
-    that is shared or of several tokens. unique, total: distinct slots, and slots that all requests
-    see together.
+    runs: (n, 4) int32, each (row, start, end, requests). merge_indptr: (tokens + 1,) int32; the
+    partial results of token i are merge_indptr[i] to merge_indptr[i + 1]. growing: the narrow item
+    at the end of each row, or NO_ITEM where that is shared or of several tokens. unique, total:
+    distinct slots, and slots that all requests see together.
     """
 
     wide: Int32Array
     narrow: Int32Array
     q_indices: Int32Array
-    starts: Int32Array
+    merge_indptr: Int32Array
     runs: Int32Array
     growing: Int32Array
     advances: int = field(default=0, compare=False)

@@ -139,7 +139,7 @@ class PythonPlanner:
         self, runs: list[SharedRun], wide: list[Item], narrow: list[Item], num_parts: list[int]
     ) -> TreePlan:
         of_tokens = np.repeat(num_parts, self._query_lens)
-        starts = np.concatenate([[0], np.cumsum(of_tokens)]).astype(np.int32)
+        merge_indptr = np.concatenate([[0], np.cumsum(of_tokens)]).astype(np.int32)
         q_indices: list[tuple[int, int]] = []
         growing = np.full(len(self._rows), NO_ITEM, np.int32)
 
@@ -148,7 +148,7 @@ class PythonPlanner:
             # The longest first, so that the last to start are the first to end.
             for row, start, end, parts, limit, step in sorted(kind, key=lambda i: i.start - i.end):
                 items.append((row, start, end, len(q_indices), len(parts), limit, step, 0))
-                q_indices.extend((token, int(starts[token]) + part) for token, part in parts)
+                q_indices.extend((token, int(merge_indptr[token]) + part) for token, part in parts)
             return np.array(items, np.int32).reshape(-1, 8)
 
         wide_items, narrow_items = packed(wide), packed(narrow)
@@ -160,7 +160,7 @@ class PythonPlanner:
             wide_items,
             narrow_items,
             np.array(q_indices, np.int32).reshape(-1, 2),
-            starts,
+            merge_indptr,
             np.array(described, np.int32).reshape(-1, 4),
             growing,
         )

@@ -32,7 +32,7 @@ def lab_advise(
     target: Target = None,
     ttft_p95: Annotated[
         float | None,
-        typer.Option(min=1e-6, help="Seconds in which 95 % of first tokens are to come."),
+        typer.Option(min=1e-6, help="Seconds in which 95 % of first tokens must come."),
     ] = None,
     rates: RatesFile = None,
     jobs: Jobs = None,

@@ -69,7 +69,7 @@ def _causes(answer: dict[str, Any], meanings: dict[str, str]) -> Table:
 
 
 def _shown(at: int, found: "MissFinding", computed: int, width: int) -> Text:
-    from radixkv.lab.logs.printable import on_one_line
+    from radixkv.lab.printable import on_one_line
 
     before = "   …" + on_one_line(found.before)[-min(_BEFORE, width // 3) :] + _MARK
     room = width - len(before) - 1

@@ -197,7 +197,7 @@ class PrefillOptions:
 
     def shape(self) -> "ModelShape | None":
         """Raises InvalidArgumentError."""
-        from radixkv.lab.replay.prefill import shape_named
+        from radixkv.lab.replay.models import shape_named
 
         return None if self.model is None else shape_named(self.model)
 

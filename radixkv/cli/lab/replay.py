@@ -163,7 +163,7 @@ def _whole(answer: dict[str, Any]) -> Table:
 
 
 def _parts(title: str, parts: list[Any]) -> Table:
-    from radixkv.lab.logs.printable import on_one_line
+    from radixkv.lab.printable import on_one_line
 
     table = Table("", title=title, title_justify="left")
     for column in ("requests", "prompt tokens", "computed", "hit rate", ""):

@@ -5,7 +5,7 @@ import shlex
 import sys
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,6 +22,9 @@ from radixkv.cli.lab.options import (
 from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, print_json
 from radixkv.errors import InvalidArgumentError
+
+if TYPE_CHECKING:
+    from radixkv.lab.logs.store import StoredLog
 
 
 @with_options
@@ -46,13 +49,9 @@ def lab_report(
     from radixkv.lab.report.page import render
     from radixkv.lab.report.study import study
 
-    if any(out.exists() and Path(each).exists() and out.samefile(each) for each in log.files):
-        raise InvalidArgumentError(
-            f"--out must be another file than the log; got {out}", path=str(out)
-        )
     setting, serving, wanted = cache.setting(), prefill.serving(), check_target(target)
     chosen = _sizes(sizes) if sizes else None
-    _check_writable(out)
+    _check_writable(out, log.files)
     stored, requests = log.read_contents()
     with bar("replaying", 0) as progress:
         found = study(
@@ -75,19 +74,19 @@ def lab_report(
             computed=found.explained.computed_tokens,
             jobs=jobs,
         )
-    left_out = stored.about.left_out()
-    about = f"The log ({stored.about.format}) was read in {log.order} order"
-    about += f"; {left_out}." if left_out else "."
-    command = shlex.join(["radixkv", *sys.argv[1:]])
-    _write(
-        out, render(found, name=log.name, about=about, command=command, advice=advice.paragraph())
-    )
+    command, said = shlex.join(["radixkv", *sys.argv[1:]]), advice.paragraph()
+    about = _about(stored, log.order)
+    _write(out, render(found, name=log.name, about=about, command=command, advice=said))
     if as_json:
-        print_json(
-            {"report": str(out), "advice": advice.paragraph(), **found.to_dict(), **asdict(advice)}
-        )
+        print_json({"report": str(out), "advice": said, **found.to_dict(), **asdict(advice)})
     else:
-        print(f"{advice.paragraph()}\n{out}")
+        print(f"{said}\n{out}")
+
+
+def _about(log: "StoredLog", order: str) -> str:
+    left_out = log.about.left_out()
+    about = f"The log ({log.about.format}) was read in {order} order"
+    return f"{about}; {left_out}." if left_out else f"{about}."
 
 
 def _sizes(words: str) -> list[int]:
@@ -97,8 +96,12 @@ def _sizes(words: str) -> list[int]:
     return chosen
 
 
-def _check_writable(path: Path) -> None:
+def _check_writable(path: Path, logs: list[str]) -> None:
     """Before the log is replayed, not after. Raises InvalidArgumentError."""
+    if any(path.exists() and Path(each).exists() and path.samefile(each) for each in logs):
+        raise InvalidArgumentError(
+            f"--out must be another file than the log; got {path}", path=str(path)
+        )
     if path.is_dir():
         problem = "it is a folder"
     elif not path.parent.is_dir():
@@ -111,7 +114,7 @@ def _check_writable(path: Path) -> None:
 
 
 def _write(path: Path, page: str) -> None:
-    from radixkv.lab.logs.atomic_files import replacing
+    from radixkv.atomic_files import replacing
 
     try:
         with replacing(path) as file:

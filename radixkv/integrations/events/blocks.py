@@ -46,11 +46,11 @@ class _Run:
 
 
 class BlockTranslator:
-    """Follows the changes of one tree, and tells them in blocks of `block_size` tokens.
+    """Follows the changes of one tree, and reports them in blocks of `block_size` tokens.
 
-    page_size: the tree's. A block is some whole pages, for part of a page is no use to anyone.
+    page_size: the tree's. A block is some whole pages, because part of a page is of no use.
     names: as which engine makes them. Raises InvalidArgumentError.
-    Blocks in which there is content (images, sounds) and those behind them are not told: their
+    Blocks in which there is content (images, sounds) and those behind them are not reported: their
     tokens name it within one process only.
     Cost: O(tokens stored + block_size) a change, and memory for the names of all blocks.
     """
@@ -101,7 +101,7 @@ class BlockTranslator:
             run.digests.append(digest)
         return BlockStored(
             block_hashes=self._tell(run.digests, namespace),
-            parent_block_hash=None if above is None else self._names.tell(above, namespace),
+            parent_block_hash=None if above is None else self._names.published(above, namespace),
             token_ids=np.concatenate(blocks).tolist(),
             block_size=self.block_size,
             lora_id=None,
@@ -122,7 +122,7 @@ class BlockTranslator:
         return BlockRemoved(self._tell(gone, run.namespace), MEDIUM) if gone else None
 
     def _tell(self, digests: Iterable[bytes], namespace: Namespace) -> list[int]:
-        return [self._names.tell(digest, namespace) for digest in digests]
+        return [self._names.published(digest, namespace) for digest in digests]
 
     def _digest(self, run: _Run | None, block: int) -> bytes | None:
         """Of a block on the path that ends with `run`; None where it has none."""

@@ -44,7 +44,7 @@ class CacheEvents:
         self._thread.start()
 
     def _run(self) -> None:
-        self._start_anew()
+        self._start_over()
         while self._changed.wait() and not self._is_closed:
             self._changed.clear()
             self._catch_up()
@@ -54,14 +54,14 @@ class CacheEvents:
             try:
                 update = self._log.read(self._epoch, self._revision, _PAGE_BYTES)
             except HistoryLostError:
-                self._start_anew()
+                self._start_over()
                 continue
             self._epoch, self._revision = update.epoch, update.revision
             events = self._translator.translate(event.change for event in update.events)
             if events:
                 self._publisher.publish(events)
 
-    def _start_anew(self) -> None:
+    def _start_over(self) -> None:
         """Everything is cleared, and stored as it is now: parents before what continues them."""
         with self._cache.lock:
             self._epoch, self._revision = self._log.position()

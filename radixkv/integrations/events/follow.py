@@ -35,15 +35,15 @@ class EngineEvents:
         self._block_size = at_least(1, block_size=block_size)
 
     def __call__(self, position: object = None) -> "EventStream":
-        """Begin anew, whatever was known: an engine has no snapshot, but its replay."""
+        """Begin again, whatever was known: an engine has no snapshot, but its replay."""
         return EventStream(self._endpoint, self._replay, self._block_size, self._topic)
 
 
 class EventStream:
     """Updates of one engine. Iterated by one thread, closed by another.
 
-    Raises HistoryLostError where batches are missing that cannot be had again, or the engine began
-    anew: what was known is void then.
+    Raises HistoryLostError where batches are missing that cannot be read again, or the engine
+    restarted: what was known is void then.
     """
 
     def __init__(self, endpoint: str, replay: str | None, block_size: int, topic: bytes) -> None:
@@ -69,7 +69,7 @@ class EventStream:
                 while not self._is_closed.is_set():
                     came = dict(poller.poll(_LOOK_EVERY_MS))
                     if lost in came:
-                        # Numbers alone do not tell another engine's batches from this one's.
+                        # Numbers alone do not show that the next batches are of the same engine.
                         raise ServiceUnavailableError(f"{self._endpoint} ended the connection")
                     if live in came:
                         _, number, batch = live.recv_multipart()
@@ -85,7 +85,7 @@ class EventStream:
         time, events, *_ = msgspec.msgpack.decode(batch)
         if self._next is not None and number < self._next:
             if time > self._last_time:
-                raise HistoryLostError(f"{self._endpoint} began anew, with batch {number}")
+                raise HistoryLostError(f"{self._endpoint} restarted, with batch {number}")
             return  # the replay had it
         if self._next is not None and number > self._next:
             yield from self._replayed(context, self._next)

@@ -1,7 +1,7 @@
 """From an engine's blocks back to runs, as a router's index follows them.
 
-Only what is known to be there from the root on is told. A block whose parent is not there (it was
-stored before we came, or evicted from the middle, as vLLM may do) waits untold until that comes.
+Only what is known to be there from the root on is reported. A block whose parent is not there (it
+was stored before we came, or evicted from the middle, as vLLM may do) waits until the parent comes.
 
 An index knows tokens, not blocks: two blocks that begin alike share their first tokens. So a run
 is hung where its tokens leave those that are there, and it keeps them as long as anything needs
@@ -33,7 +33,7 @@ Change: TypeAlias = Stored | Trimmed | Cleared
 class _Run:
     """Tokens that hang on `parent` behind its first `offset`. number 0: the root of a namespace.
 
-    ends: how many blocks that were told end at each place. hung: the runs that hang at each.
+    ends: how many blocks that were reported end at each place. hung: the runs that hang at each.
     """
 
     number: int
@@ -58,7 +58,7 @@ class _Run:
 
 @dataclass(slots=True)
 class _Block:
-    """run: in which its last token was told, `end` tokens from its start; None: untold.
+    """run: in which its last token was reported, `end` tokens from its start; None: not reported.
 
     count: how often it is stored. An engine may hold two copies of one block.
     """

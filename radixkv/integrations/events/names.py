@@ -1,4 +1,4 @@
-"""Names of blocks, as the engines make them: a chain of SHA-256, told in 64 bits.
+"""Names of blocks, as the engines make them: a chain of SHA-256, published in 64 bits.
 
 A name stands for all tokens up to the end of its block, in one namespace. Consumers take names as
 they come; that they equal an engine's own lets one index follow both.
@@ -19,8 +19,8 @@ class BlockNames(Protocol):
     def extend(self, above: bytes | None, ids: Int32Array, namespace: Namespace) -> bytes:
         """The digest of a block: `ids` behind the block of digest `above`; None: at the root."""
 
-    def tell(self, digest: bytes, namespace: Namespace) -> int:
-        """The 64 bits that are published of it."""
+    def published(self, digest: bytes, namespace: Namespace) -> int:
+        """The 64 bits of it that stand in the events."""
 
 
 class SGLangNames:
@@ -38,7 +38,7 @@ class SGLangNames:
                 above = sha256(b"sglang-cache-salt-v1\0" + namespace.salt.encode()).digest()
         return sha256(above + ids.astype("<u4").tobytes()).digest()
 
-    def tell(self, digest: bytes, namespace: Namespace) -> int:
+    def published(self, digest: bytes, namespace: Namespace) -> int:
         """See `BlockNames`."""
         if namespace.adapter is not None:
             key = ((namespace.extra_key or "") + namespace.adapter).encode()
@@ -72,7 +72,7 @@ class VllmNames:
             keys.append(("cache_salt", namespace.salt))
         return _pickled((above or self._none, tuple(ids.tolist()), tuple(keys) or None))
 
-    def tell(self, digest: bytes, namespace: Namespace) -> int:
+    def published(self, digest: bytes, namespace: Namespace) -> int:
         """See `BlockNames`."""
         return int.from_bytes(digest[-8:], "big")
 

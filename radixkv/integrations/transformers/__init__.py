@@ -10,7 +10,7 @@
 from radixkv.integrations.transformers.generation import Generation, GenerationNumbers
 from radixkv.integrations.transformers.generator import Generator
 from radixkv.integrations.transformers.loading import find_smollm2, load_model, load_tokenizer
-from radixkv.integrations.transformers.paged import PagedCache, PagedModel, pool_for
+from radixkv.integrations.transformers.paged_model import PagedCache, PagedModel, pool_for
 
 __all__ = [
     "Generation",

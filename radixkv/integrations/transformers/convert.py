@@ -2,13 +2,12 @@
 
 import hashlib
 import logging
-import shutil
-import tempfile
 from pathlib import Path
 from typing import Any
 
 import torch
 
+from radixkv.atomic_files import PartialFolder
 from radixkv.folders import cache_folder
 
 # Part of the folder's name: another way to convert gets a folder of its own.
@@ -24,29 +23,27 @@ def convert_gguf(path: Path) -> Path:
     afterwards. Safe when several processes do it at once: each makes its own folder, the first to
     finish renames it, and none sees half of one.
     """
-    root = cache_folder()
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()[:16]
-    folder = root / f"{path.stem}-{digest}-v{FORMAT}"
+    folder = cache_folder() / f"{path.stem}-{digest}-v{FORMAT}"
     if not folder.is_dir():
-        root.mkdir(parents=True, exist_ok=True)
         log.info("converting %s once, into %s", path, folder)
         _convert_into(path, folder)
     return folder
 
 
 def _convert_into(path: Path, folder: Path) -> None:
-    unfinished = Path(tempfile.mkdtemp(prefix=f".{folder.name}-", dir=folder.parent))
+    partial = PartialFolder(folder)
     try:
-        _convert_model(path, unfinished)
-        _convert_tokenizer(path, unfinished)
-        unfinished.rename(folder)
+        _convert_model(path, partial.path)
+        _convert_tokenizer(path, partial.path)
+        partial.move()
     except OSError:
         # Another process was first: its folder prevents the rename, and serves as well.
         if not folder.is_dir():
             raise
     finally:
-        shutil.rmtree(unfinished, ignore_errors=True)
+        partial.remove()
 
 
 def _convert_model(path: Path, folder: Path) -> None:

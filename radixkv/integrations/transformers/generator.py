@@ -21,7 +21,7 @@ from radixkv.attention import AttentionBackend
 from radixkv.cache import PrefixCache
 from radixkv.errors import InvalidArgumentError, InvalidTokensError, PromptTooLongError
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
-from radixkv.integrations.transformers.paged import PagedModel, pool_for
+from radixkv.integrations.transformers.paged_model import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
 from radixkv.memory.kv_pool import MHATokenToKVPool, as_kv_dtype
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
@@ -55,16 +55,13 @@ class Generator:
         kv_dtype: torch.dtype | str | None = None,
         graphs: bool = True,
     ) -> None:
-        if (num_slots is None) == (cache is None):
-            raise InvalidArgumentError("exactly one of num_slots and cache must be given")
         at_least(1, max_batch=max_batch)
         if chunk_size is not None:
             at_least(1, chunk_size=chunk_size)
+        if cache is not None and num_slots is not None:
+            raise InvalidArgumentError("num_slots or cache must be given; got both")
         if cache is None:
-            assert num_slots is not None
-            cache = PrefixCache(
-                num_slots, page_size=page_size, policy=policy, max_requests=max_batch
-            )
+            cache = _new_cache(num_slots, page_size, policy, max_batch)
         self.cache = cache
         self.pool = _pool_of(cache, model, kv_dtype)
         max_graph = max_batch if graphs else None
@@ -256,6 +253,14 @@ def _on_their_way(tokens: Tensor) -> Callable[[], list[int]]:
         return copy.tolist()
 
     return arrived
+
+
+def _new_cache(
+    num_slots: int | None, page_size: int, policy: str, max_requests: int
+) -> PrefixCache:
+    if num_slots is None:
+        raise InvalidArgumentError("num_slots or cache must be given; got neither")
+    return PrefixCache(num_slots, page_size=page_size, policy=policy, max_requests=max_requests)
 
 
 def _pool_of(

@@ -51,7 +51,7 @@ class DecodeGraphs:
 
     def serves(self, batch: AttentionBatch) -> bool:
         """Whether it has one new token a request, for no more requests than graphs have."""
-        return batch.is_decode and len(batch.kv_indices) <= self._sizes[-1]
+        return batch.is_decode and len(batch.rows) <= self._sizes[-1]
 
     def plan(self, batch: AttentionBatch) -> None:
         """Plan `batch`, padded to the size of its graph."""
@@ -61,7 +61,7 @@ class DecodeGraphs:
         """Float32 logits (requests, vocabulary) of the planned batch; the next call overwrites
         them. call: always the same.
         """
-        n, size = len(batch.kv_indices), self._size(batch)
+        n, size = len(batch.rows), self._size(batch)
         self._send(token_ids, batch.positions)
         key = self._backend.graph_key
         captured = self._graphs.pop(key, None)
@@ -72,7 +72,7 @@ class DecodeGraphs:
         return captured.logits[:n]
 
     def _size(self, batch: AttentionBatch) -> int:
-        return next(size for size in self._sizes if size >= len(batch.kv_indices))
+        return next(size for size in self._sizes if size >= len(batch.rows))
 
     def _send(self, token_ids: NDArray[Any], positions: NDArray[Any]) -> None:
         staging = torch.zeros(self._inputs.shape, dtype=torch.int64, pin_memory=True)

@@ -14,7 +14,9 @@ HARMLESS = {"cache_position", "is_causal", "output_hidden_states", "position_ids
 
 def refuse_model(model: PreTrainedModel, parameters: Mapping[str, Any]) -> None:
     if model.training:
-        raise InvalidArgumentError("the model must be in evaluation mode: call model.eval() first")
+        raise InvalidArgumentError(
+            "the model must be in evaluation mode; got one in training: call model.eval() first"
+        )
     if "logits_to_keep" not in parameters:
         raise InvalidArgumentError(
             f"the model must be a causal language model, whose forward takes logits_to_keep; "

@@ -205,8 +205,7 @@ class Schedule:
 def _is_same(batch: AttentionBatch, other: AttentionBatch) -> bool:
     """Whether the row versions promise that they have the same rows."""
     return batch.row_versions == other.row_versions and (
-        [*map(len, batch.kv_indices)] == [*map(len, other.kv_indices)]
-        and batch.query_lens == other.query_lens
+        [*map(len, batch.rows)] == [*map(len, other.rows)] and batch.query_lens == other.query_lens
     )
 
 

@@ -203,11 +203,11 @@ def attend(
 
 @triton.jit
 def _merge_states(
-    partial_o, partial_lse, starts, sinks, out,
+    partial_o, partial_lse, merge_indptr, sinks, out,
     H: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PARTS: tl.constexpr, SINKS: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1)
-    start, end = tl.load(starts + token).to(tl.int64), tl.load(starts + token + 1)
+    start, end = tl.load(merge_indptr + token).to(tl.int64), tl.load(merge_indptr + token + 1)
     dim = tl.arange(0, PAD_D)
     row_max, row_sum, acc = float("-inf"), 0.0, tl.zeros([PAD_D], tl.float32)
     if SINKS:
@@ -234,19 +234,19 @@ def _merge_states(
 def merge_states(
     partial_o: Tensor,
     partial_lse: Tensor,
-    starts: Tensor,
+    merge_indptr: Tensor,
     out: Tensor,
     sinks: Tensor | None,
 ) -> None:
-    """Merge the partial results of each token: those of token i are [starts[i], starts[i + 1]).
+    """Merge the partial results of each token: merge_indptr[i] to merge_indptr[i + 1] for token i.
 
-    partial_o: (n, heads, dim) float32. partial_lse: (n, heads) float32, base 2. starts:
+    partial_o: (n, heads, dim) float32. partial_lse: (n, heads) float32, base 2. merge_indptr:
     (tokens + 1,) int32. out: (tokens, heads, dim). Sums in the same order every time, whatever ran
     first.
     """
     tokens, heads, dim = out.shape
     _merge_states[(tokens, heads)](
-        partial_o, partial_lse, starts, sinks, out, H=heads, D=dim,
+        partial_o, partial_lse, merge_indptr, sinks, out, H=heads, D=dim,
         PAD_D=triton.next_power_of_2(dim), PARTS=8, SINKS=sinks is not None,
         num_warps=1,
     )  # fmt: skip

@@ -49,7 +49,7 @@ class Kernel:
             _checked(driver.cuLaunchKernelEx(config, self._function, (values, types), 0))
 
     def _config(self, grid: tuple[int, int], stream: torch.cuda.Stream, beside_last: bool) -> Any:
-        # Made anew each time: other threads launch the same function.
+        # Made new each time: other threads launch the same function.
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self._threads, 1, 1

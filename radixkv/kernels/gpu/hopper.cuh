@@ -60,7 +60,7 @@ __device__ __forceinline__ void shared_writes_to_wgmma() {
 __device__ __forceinline__ u64 descriptor(u32 address, u32 leading) {
     return (u64)(address >> 4) | (u64)(leading >> 4) << 16 | (u64)(1024 >> 4) << 32 | (u64)1 << 62;
 }
-// The same operand `bytes` further on: an add, where making it anew would cost more than the
+// The same operand `bytes` further on: an add, where making it again would cost more than the
 // product.
 __device__ __forceinline__ u64 moved(u64 descriptor, u32 bytes) {
     return descriptor + (bytes >> 4);

@@ -66,15 +66,15 @@ struct Accumulator {
 };
 
 extern "C" __global__ void __launch_bounds__(32 * WARPS, 6)
-    merge(const float* partial_o, const float* partial_lse, const int* starts, const float* sinks,
-          u32* out, long long rows) {
+    merge(const float* partial_o, const float* partial_lse, const int* merge_indptr,
+          const float* sinks, u32* out, long long rows) {
     __shared__ Accumulator shared[SPLIT > 1 ? WARPS : 1][32];
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, share = warp % SPLIT;
     const long long row = (long long)blockIdx.x * (WARPS / SPLIT) + warp / SPLIT;
     const bool is_there = row < rows;
     const int token = is_there ? row / H : 0, head = row % H;
-    const int first = __ldg(starts + token);
-    const int count = is_there ? __ldg(starts + token + 1) - first : 0;
+    const int first = __ldg(merge_indptr + token);
+    const int count = is_there ? __ldg(merge_indptr + token + 1) - first : 0;
     // Less than any score, and finite: the difference of two is a number.
     Accumulator all = {__int_as_float(0xff7fffff), 0, {}};
     if (sinks && share == 0) all.row_max = __ldg(sinks + head) * LOG2E, all.row_sum = 1;

@@ -159,7 +159,7 @@ struct Consumer {
     }
 
     // Of the tile that is `at` slots into the run, the slots that a row's token does not see.
-    // `item` is read anew: its fields have no registers while the tiles before the last are
+    // `item` is read again: its fields have no registers while the tiles before the last are
     // computed.
     __device__ __forceinline__ void mask(int at, const volatile Item& item) {
         const int start = item.start, limit = item.limit, step = item.step, end = item.end;

@@ -72,7 +72,7 @@ def attend_narrow(
 def merge_beside(
     partial_o: Tensor,
     partial_lse: Tensor,
-    starts: Tensor,
+    merge_indptr: Tensor,
     out: Tensor,
     sinks: Tensor | None,
     *,
@@ -86,7 +86,7 @@ def merge_beside(
     split = min(WARPS, 1 << max(0, (most_parts - 1) // AT_ONCE).bit_length())
     kernel = _merge(out.device.index, heads, dim, out.dtype == torch.float16, split)
     kernel.launch(
-        (-(-tokens * heads * split // WARPS), 1), partial_o, partial_lse, starts, sinks, out,
+        (-(-tokens * heads * split // WARPS), 1), partial_o, partial_lse, merge_indptr, sinks, out,
         tokens * heads, beside_last=True,
     )  # fmt: skip
 

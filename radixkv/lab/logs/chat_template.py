@@ -10,7 +10,7 @@ from radixkv.errors import BackendUnavailableError, InvalidArgumentError
 from radixkv.lab.logs import content, fields
 from radixkv.lab.logs.chats import Chat, Message
 from radixkv.lab.logs.fields import FieldError
-from radixkv.lab.logs.printable import on_one_line
+from radixkv.lab.printable import on_one_line
 
 # Templates that write today's date get that of the request: a log reads the same every day.
 _DATE = re.compile(r"strftime_now\(\s*(['\"])(.*?)\1\s*\)")

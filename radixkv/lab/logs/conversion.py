@@ -72,7 +72,7 @@ class Conversion:
     def _check_tokenizer(self, format: LogFormat, rows: Rows) -> None:
         if format.is_text and self.tokenizer is None:
             raise InvalidArgumentError(
-                f"tokenizer must be given for text, a file or bytes; {rows.name} has text",
+                f"tokenizer must be a file or bytes for a log with text; got none for {rows.name}",
                 format=format.name,
             )
 

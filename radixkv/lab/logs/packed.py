@@ -9,8 +9,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
+from radixkv.atomic_files import replacing
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
-from radixkv.lab.logs.atomic_files import replacing
 from radixkv.lab.logs.requests import Progress
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}

@@ -22,8 +22,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arrays import Int32Array
+from radixkv.atomic_files import PartialFolder, remove, sync
 from radixkv.errors import InvalidLogError
-from radixkv.lab.logs.atomic_files import PartialFolder, remove, sync
 from radixkv.lab.logs.requests import LoggedRequest, RequestLog
 from radixkv.tree import DEFAULT, Namespace
 

@@ -16,7 +16,7 @@ NEVER = 2**62
 
 
 def clairvoyant_hit_rate(paths: Paths, capacity: int) -> float:
-    """The hit rate of a cache of `capacity` tokens that knows every request to come.
+    """The hit rate of a cache of `capacity` tokens that knows all later requests.
 
     Of requests one after another, as `replay` serves them with one in flight. Raises
     InvalidArgumentError for a capacity below 0.

@@ -33,7 +33,9 @@ class Rates:
                     rate=each.name,
                 )
         if self.chunk < 1 or self.step_ms <= 0:
-            raise InvalidArgumentError("rates chunk and step_ms must be above 0")
+            raise InvalidArgumentError(
+                f"rates chunk and step_ms must be above 0; got {self.chunk} and {self.step_ms}"
+            )
 
     def step_s(self, prefill: int, decoding: int, kv_tokens: int) -> float:
         """Of one step."""

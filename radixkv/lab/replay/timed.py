@@ -77,9 +77,13 @@ def timed_replay(
     times and for another scheduling than arrival.
     """
     if np.isnan(log.times).any():
-        raise InvalidArgumentError("a replay by time needs a time in every request")
+        raise InvalidArgumentError(
+            "ts must be given in every request for a replay by time; got requests without"
+        )
     if setting.scheduling.waiting != 1:
-        raise InvalidArgumentError("a replay by time admits requests by arrival")
+        raise InvalidArgumentError(
+            "scheduling must be by arrival for a replay by time; got another"
+        )
     return _Server(log, setting, rates).run(progress)
 
 

@@ -44,7 +44,7 @@ class Serving:
 
 @dataclass(frozen=True, slots=True)
 class FirstToken:
-    """95 % of first tokens are to come within `seconds`, on a card of these rates."""
+    """95 % of first tokens must come within `seconds`, on a card of these rates."""
 
     seconds: float
     rates: Rates

@@ -5,7 +5,7 @@ from typing import Any
 
 import radixkv
 from radixkv.errors import BackendUnavailableError
-from radixkv.lab.logs.printable import on_one_line
+from radixkv.lab.printable import on_one_line
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.report.misses import CAUSES
 from radixkv.lab.report.plots import plots, tokens

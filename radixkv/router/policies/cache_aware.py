@@ -12,19 +12,21 @@ from radixkv.router.pick_input import PickInput, RoutingChoice
 class CacheAware:
     """The worker on which the prompt costs least, in tokens.
 
-    A worker's cost is the tokens that it does not hold; a part of the prompt for each request that
-    it has under way (the whole prompt for `slack` requests more than the mean); and a tenth
-    (`balance`) of its recent load beyond that of the worker with the least, a whole prompt at most.
-    So a prompt that no worker holds goes to the one with the least recent load, and a cached prompt
-    is computed again elsewhere when its holder is ahead by ten times what the match saves.
+    A worker's cost is the tokens that it does not hold; `waiting` of the tokens that its requests
+    under way still cost, and `share` of the prompt for each of them; and a tenth (`balance`) of its
+    recent load beyond that of the worker with the least, a whole prompt at most. So a prompt that
+    no worker holds goes to the one with the least recent load, and a cached prompt is computed
+    again elsewhere when its holder is ahead by ten times what the match saves.
 
-    Dynamo's router also adds up what is to be computed and what is under way. Preble's (E2) weighs
-    a match against the work of some minutes, which it estimates; here workers report it.
+    A token that waits counts for less than one to compute: it is gone soon, and the prompt's stay
+    where they are computed. Dynamo's router also adds up what is to be computed and what is under
+    way. Preble's (E2) weighs a match against the work of some minutes, which it estimates; here
+    workers report it.
     """
 
     name: ClassVar[str] = "cache-aware"
-    weight: float = 1.0
-    slack: float = 8.0
+    waiting: float = 0.4
+    share: float = 1 / 256
     balance: float = 0.1
     core: str | None = None
     _cheapest: CheapestWorker = field(init=False, repr=False, compare=False)
@@ -33,4 +35,4 @@ class CacheAware:
         object.__setattr__(self, "_cheapest", new_cheapest(self.core))
 
     def choose(self, asked: PickInput) -> RoutingChoice:
-        return self._cheapest(asked, self.weight, self.slack, self.balance)
+        return self._cheapest(asked, self.waiting, self.share, self.balance)

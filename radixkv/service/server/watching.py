@@ -229,7 +229,7 @@ def _wanted(request: WatchRequest) -> Namespace | None:
     """The namespace asked for, None for all; raises for what contradicts itself."""
     if request.snapshot and request.start_revision:
         raise InvalidArgumentError(
-            "snapshot must be unset with start_revision: a watch begins with one of them",
+            "snapshot must be unset with start_revision, as a watch begins with one; got both",
             field="snapshot",
         )
     if request.start_revision and not request.epoch:

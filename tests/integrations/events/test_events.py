@@ -80,7 +80,7 @@ def test_names_of_two_namespaces_differ():
     assert len({name for event in events for name in event.block_hashes}) == 6
 
 
-def test_blocks_with_content_and_those_behind_them_are_not_told():
+def test_blocks_with_content_and_those_behind_them_are_not_reported():
     cache, translator = PrefixCache(100), BlockTranslator(4)
     content = [ContentSpan(6, 3, b"image")]
     for ids in (range(20), [*range(20), *range(50, 70)]):
@@ -117,7 +117,7 @@ def test_the_names_are_those_that_vllm_makes(names, namespace, wanted):
     ids = np.arange(8, dtype=np.int32)
     first = names.extend(None, ids[:4], namespace)
     second = names.extend(first, ids[4:], namespace)
-    assert [names.tell(digest, namespace) for digest in (first, second)] == wanted
+    assert [names.published(digest, namespace) for digest in (first, second)] == wanted
 
 
 @pytest.mark.parametrize(
@@ -136,7 +136,7 @@ def test_the_names_are_those_that_sglang_makes(namespace, wanted):
     names = SGLangNames()
     first = names.extend(None, np.array([1, 2], np.int32), namespace)
     second = names.extend(first, np.array([3, 4], np.int32), namespace)
-    assert [names.tell(digest, namespace) for digest in (first, second)] == wanted
+    assert [names.published(digest, namespace) for digest in (first, second)] == wanted
 
 
 @pytest.fixture
@@ -202,7 +202,7 @@ def test_a_cache_is_followed_over_the_wire(publisher, subscriber, block_size):
     events.close()
 
 
-def test_a_follower_that_the_log_has_left_behind_starts_anew(publisher, subscriber):
+def test_a_follower_that_the_log_has_left_behind_starts_over(publisher, subscriber):
     cache, held = PrefixCache(400, max_requests=4), Held()
     log = EventLog(max_bytes=2_000)
     short = SimpleNamespace(lock=cache.lock, tree=cache.tree, page_size=1, events=log)

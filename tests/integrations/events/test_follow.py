@@ -29,7 +29,7 @@ def stored(parent, *blocks, salt=None):
 
 
 class Followed:
-    """A mirror, and a router's index that gets what it tells: all of it must be possible."""
+    """A mirror, and a router's index that gets what it reports: all of it must be possible."""
 
     def __init__(self):
         self.mirror, self.index, self._revision = BlockMirror(B), PrefixIndex(), 0
@@ -163,7 +163,7 @@ def test_what_was_lost_is_forgotten_and_never_guessed():
             assert router.pick([n for n in range(1, 6) for _ in range(B)]).matched_length == 0
 
 
-def test_an_engine_that_began_anew_is_followed_from_its_beginning(publisher):
+def test_an_engine_that_restarted_is_followed_from_its_beginning(publisher):
     endpoint, replay_endpoint = publisher.endpoint, publisher.replay_endpoint
     for n in range(5):
         publisher.publish([stored(n or None, (n + 1, [n] * B))])

@@ -120,7 +120,7 @@ def _check_options(request: MatchPrefixRequest) -> None:
     for field in ("want_slots", "lease_id"):
         if request.probe and getattr(request, field):
             raise InvalidArgumentError(
-                f"{field} must be unset with probe, which gives lengths only", field=field
+                f"{field} must be unset with probe, which gives lengths only; got both", field=field
             )
 
 

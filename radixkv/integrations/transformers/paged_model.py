@@ -99,7 +99,9 @@ def no_mask(*, mask_function: Any, attention_mask: Tensor | None = None, **sizes
             "the model's mask must be fully causal; got another (sliding window, chunks or blocks)"
         )
     if attention_mask is not None:
-        raise InvalidArgumentError("attention_mask must be None: a packed batch has no mask")
+        raise InvalidArgumentError(
+            "attention_mask must be None, as a packed batch has no mask; got one"
+        )
 
 
 AttentionInterface.register(ATTENTION, paged_attention)

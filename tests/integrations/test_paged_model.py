@@ -8,7 +8,7 @@ from transformers import AutoConfig, AutoModelForCausalLM
 
 from radixkv.attention import AttentionBatch
 from radixkv.errors import InvalidArgumentError
-from radixkv.integrations.transformers.paged import PagedCache, PagedModel, pool_for
+from radixkv.integrations.transformers.paged_model import PagedCache, PagedModel, pool_for
 
 TINY = {
     "vocab_size": 97,
