@@ -125,6 +125,8 @@ void bind_tree(nb::module_& module) {
              nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+        .def("evict_below_into", &TreeBinding::evict_below_into, "token_ids"_a.none(), "ledger"_a,
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
         .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
         .def("share_sizes", &TreeBinding::share_sizes)

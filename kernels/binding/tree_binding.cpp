@@ -596,38 +596,62 @@ nb::object TreeBinding::evict_to(nb::handle tickets, nb::handle num_tokens, nb::
     }
 }
 
-nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
+// What continues a key and may go. prepare() is for what may run Python code; whether it did not.
+template <class Prepare>
+TreeBinding::Below TreeBinding::find_below(nb::handle ids, nb::handle space, nb::handle content,
+                                           const Prepare& prepare) {
     nb::object codes = encode(ids, content, false, false);
     if (!codes) codes = convert_token_ids(ids, "token_ids");
     auto array = view_int32(codes);
     Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
     python().check_whole_pages(key.size, tree_.page_size);
-    NodeId root = settle([&] { return spaces_.find(space); });
+    NodeId root = NONE;
+    do root = settle([&] { return spaces_.find(space); });
+    while (!prepare());
     Descent found = tree_.descend(root, key, path_);
-    std::vector<NodeId> going;
-    if (found.length < key.size) return evict_nodes(going, NONE, 0);
+    Below below;
+    if (found.length < key.size) return below;
     NodeId partial = found.partial;
-    tree_.unlocked_below(partial != NONE ? partial : path_.empty() ? root : path_.back(), going);
-    if (partial == NONE || tree_.node(partial).lock_ref) return evict_nodes(going, NONE, 0);
-    return evict_nodes(going, partial, found.length - tree_.node(partial).start);
+    NodeId top = partial != NONE ? partial : path_.empty() ? root : path_.back();
+    tree_.unlocked_below(top, below.nodes);
+    for (NodeId id : below.nodes) below.count += tree_.node(id).length;
+    if (partial == NONE || tree_.node(partial).lock_ref) return below;
+    below.cut = partial;
+    below.keep = found.length - tree_.node(partial).start;
+    below.count += tree_.node(partial).length - below.keep;
+    return below;
 }
 
-// Drops `nodes`, in this order, and then of `cut`, unless it is NONE, the tokens from `keep` on.
-nb::object TreeBinding::evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep) {
-    uint64_t count = cut == NONE ? 0 : tree_.node(cut).length - keep;
-    for (NodeId id : nodes) count += tree_.node(id).length;
-    int32_t* out;
-    nb::object slots = new_array(count, out);
-    if (!count) return slots;
-    prepare_eviction(count);
+void TreeBinding::evict_slots(const Below& below, int32_t* out) noexcept {
     record_eviction([&](const auto& on_trim, const auto& on_empty) noexcept {
         tree_.policy().begin_eviction(total_size());
-        for (NodeId id : nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
-        if (cut != NONE) tree_.drop_tail(cut, keep, out, on_trim, on_empty);
+        for (NodeId id : below.nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
+        if (below.cut != NONE) tree_.drop_tail(below.cut, below.keep, out, on_trim, on_empty);
         tree_.policy().end_eviction(total_size());
     });
+}
+
+nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
+    Below below = find_below(ids, space, content, [] { return true; });
+    int32_t* out;
+    nb::object slots = new_array(below.count, out);
+    if (!below.count) return slots;
+    prepare_eviction(below.count);
+    evict_slots(below, out);
     release_content();
     return slots;
+}
+
+uint64_t TreeBinding::evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
+                                       nb::handle content) {
+    Freeing freeing(ledger, nb::none());
+    Below below = find_below(ids, space, content, [&] { return freeing.renew(); });
+    if (!below.count) return 0;
+    prepare_eviction(below.count);
+    evict_slots(below, freeing.prepare(below.count));
+    freeing.commit();
+    release_content();
+    return below.count;
 }
 
 uint64_t TreeBinding::evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence) {
@@ -642,7 +666,6 @@ uint64_t TreeBinding::evict_into(nb::handle num_tokens, LedgerBinding& ledger, n
     return count;
 }
 
-// Share by share, each of them whole.
 nb::object TreeBinding::evict_beyond_caps() {
     wait_for_readers();
     const Shares& shares = tree_.shares();
@@ -650,17 +673,18 @@ nb::object TreeBinding::evict_beyond_caps() {
     for (ShareId id = 0; id < shares.size(); ++id) count += shares[id].beyond_cap(0);
     int32_t* out;
     nb::object slots = new_array(count, out);
+    prepare_eviction(count);
     for (ShareId id = 0; id < shares.size(); ++id) {
         uint64_t own = shares[id].beyond_cap(0);
         if (!own) continue;
-        prepare_eviction(own);
         evict_slots(own, out, {id, own});
-        release_content();
         out += own;
     }
+    release_content();
     return slots;
 }
 
+// Share by share, each of them whole.
 uint64_t TreeBinding::evict_beyond_caps_into(LedgerBinding& ledger, nb::handle fence) {
     uint64_t count = 0;
     for (ShareId id = 0; id < tree_.shares().size(); ++id) {
@@ -707,12 +731,13 @@ void TreeBinding::record_eviction(const Evict& evict) noexcept {
     evict([&](const Trim& trim) { record_trimmed(trim); },
           [&](NodeId root) { empty_roots_.push_back(root); });
     content_codes_ -= next_released_ - first_released;
-    if (changes_) nb::inst_ptr<Changes>(changes_)->shrink();
     for (NodeId root : empty_roots_) spaces_.remove(root);
 }
 
-// Comes last: it runs Python code, which may find no memory.
+// Gives back what was prepared and not needed. Comes last: it runs Python code, which may find no
+// memory.
 void TreeBinding::release_content() {
+    if (changes_) nb::inst_ptr<Changes>(changes_)->shrink();
     if (nb::object released = std::move(released_)) content_.attr("release")(released);
 }
 

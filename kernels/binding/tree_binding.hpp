@@ -48,6 +48,8 @@ class TreeBinding {
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
+    uint64_t evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
+                              nb::handle content);
     nb::object evict_beyond_caps();
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
@@ -128,6 +130,15 @@ class TreeBinding {
         nb::object codes;       // nothing: no change is recorded and no code is negative
     };
 
+    // What `evict_below` will drop: these nodes, in this order, and then the tokens of `cut`,
+    // unless it is NONE, from `keep` on.
+    struct Below {
+        std::vector<NodeId> nodes;
+        NodeId cut = NONE;
+        uint32_t keep = 0;
+        uint64_t count = 0;  // of tokens
+    };
+
     // What `take` will do, with the memory that takes.
     struct Taking {
         uint64_t count = 0, evicted = 0;
@@ -162,7 +173,9 @@ class TreeBinding {
     void settle(Freeing& freeing) const;
     void prepare_eviction(uint64_t count);
     void evict_slots(uint64_t count, int32_t* out, Claim claim) noexcept;
-    nb::object evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep);
+    template <class Prepare>
+    Below find_below(nb::handle ids, nb::handle space, nb::handle content, const Prepare& prepare);
+    void evict_slots(const Below& below, int32_t* out) noexcept;
     template <class Evict>
     void record_eviction(const Evict& evict) noexcept;
     void release_content();

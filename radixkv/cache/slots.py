@@ -51,10 +51,9 @@ class Slots:
 
     def evict_below(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
         """As `RadixTree.evict_below`; how many tokens were evicted."""
-        evicted = self.tree.evict_below(token_ids, namespace, content=content)
-        self.totals.evicted_tokens += len(evicted)
-        self.ledger.free(evicted)
-        return len(evicted)
+        evicted = self.tree.evict_below_into(token_ids, self.ledger, namespace, content=content)
+        self.totals.evicted_tokens += evicted
+        return evicted
 
     def keep_bound(self, fence: Fence | None = None) -> None:
         """Evict what the tree keeps beyond its bound, and what shares keep beyond their caps."""

@@ -517,6 +517,20 @@ class RadixTree:
         ledger.free(slots, fence)
         return len(slots)
 
+    def evict_below_into(
+        self,
+        token_ids: TokenIds,
+        ledger: Ledger,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+    ) -> int:
+        """`evict_below`, in one step with `ledger.free(slots)`; tokens evicted."""
+        slots = self.evict_below(token_ids, namespace, content=content)
+        if len(slots):
+            ledger.free(slots)
+        return len(slots)
+
     def evict_beyond_caps_into(self, ledger: Ledger, fence: Any = None) -> int:
         """`evict_beyond_caps` in one step with `ledger.free(slots, fence)`; tokens evicted."""
         slots = self.evict_beyond_caps()

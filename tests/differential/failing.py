@@ -22,6 +22,7 @@ from radixkv import Namespace, PrefixCache, errors
 from radixkv.cache.loans import Insert
 from radixkv.cache.request import Request
 from radixkv.tree import DEFAULT
+from radixkv.tree.factory import new_tickets, new_tree
 
 MOST_ALLOCATIONS = 1000
 NUM_PAGES = 64
@@ -38,6 +39,31 @@ class Fence:
 
     def query(self) -> bool:
         return self.is_done
+
+
+class TicketTree:
+    """A tree whose slots are tickets, beside the cache."""
+
+    def __init__(self, page_size: int, policy: str) -> None:
+        self.tree = new_tree(page_size, policy, "native")
+        self.tickets = new_tickets(NUM_PAGES * page_size, "native")
+        self.tree.track_changes()
+
+    def state(self) -> dict[str, Any]:
+        """What anyone can tell of it; nothing of recency."""
+        slots = sorted(slot for node in self.tree.walk() for slot in node.slots.tolist())
+        return {
+            "tickets": self.tickets.free_size,
+            "ticket slots": slots,
+            "ticket sizes": (self.tree.evictable_size, self.tree.protected_size),
+        }
+
+    def check(self) -> Iterator[str]:
+        """What is broken."""
+        yield from self.tree.check_integrity()
+        held = NUM_PAGES * self.tree.page_size - self.tickets.free_size
+        if self.tree.total_size != held:
+            yield f"{self.tree.total_size} tokens are cached and {held} tickets are held"
 
 
 class Subject:
@@ -59,6 +85,9 @@ class Subject:
         other = Namespace(salt="other")
         cache.finish(self.admit(self.key(1, 2, 3), other))
         cache.finish(self.admit(self.key(7, 7, 7), content=[(0, page_size, b"image")]))
+        self.ticketed = TicketTree(page_size, policy)
+        for last in (3, 4):
+            self.insert_from(1, 2, last)
         self.fence = Fence()
         self.live = self.admit(self.key(1, 1, 2, 3, 7, 7))
         self.part = self.admit([*self.key(4, 1, 2, 6), 1])
@@ -79,6 +108,15 @@ class Subject:
 
     def serve(self, *pages: int) -> None:
         self.cache.finish(self.admit(self.key(*pages)))
+
+    def insert_from(self, *pages: int) -> None:
+        self.ticketed.tree.insert_from(self.key(*pages), self.ticketed.tickets)
+
+    def evict_to(self, pages: int) -> None:
+        self.ticketed.tree.evict_to(self.ticketed.tickets, pages * self.page_size, 1)
+
+    def check(self) -> list[str]:
+        return [*self.cache.check_integrity(), *self.ticketed.check()]
 
     def store(self, *, keep: bool = True) -> None:
         """Two inserts, of which the second begins as the first does."""
@@ -111,6 +149,7 @@ class Subject:
             "pins": len(cache.loans.pins),
             "loans": cache.loans.borrower_of.tolist(),
             "epoch": cache.events.epoch,
+            **self.ticketed.state(),
         }
 
     def drain(self) -> Iterator[str]:
@@ -155,6 +194,16 @@ WHOLE: dict[str, Call] = {
     "evict 20 pages": lambda s: s.cache.evict(20 * s.page_size),
     "evict everything": lambda s: s.cache.evict(1000 * s.page_size),
     "evict behind a fence": lambda s: s.cache.evict(20 * s.page_size),
+    "evict what continues a prefix": lambda s: s.cache.evict_below(s.key(0, 1, 2)),
+    "evict below the middle of a node": lambda s: s.cache.evict_below(s.key(2, 1, 2)),
+    "evict a namespace": lambda s: s.cache.evict_below([], Namespace(salt="other")),
+    "evict content below a prefix": lambda s: s.cache.evict_below([]),
+    "evict below a prefix behind a fence": lambda s: s.cache.evict_below(s.key(0, 1)),
+    "insert_from": lambda s: s.insert_from(1, 2, 5),
+    "insert_from, which splits": lambda s: s.insert_from(1, 7),
+    "insert_from what is there": lambda s: s.insert_from(1, 2, 3),
+    "evict_to": lambda s: s.evict_to(2),
+    "evict_to everything": lambda s: s.evict_to(NUM_PAGES),
     "reset": lambda s: s.cache.reset(force=True),
     "pin": lambda s: s.cache.loans.pin(s.key(0, 1, 2, 3)),
     "unpin": lambda s: s.cache.loans.unpin(s.pinned),
@@ -178,7 +227,11 @@ IN_STEPS: dict[str, Call] = {
     "fork what is private": lambda s: s.cache.fork(s.private, 2),
     "store": lambda s: s.store(),
 }
-BEHIND_A_FENCE = {"admit, which evicts behind a fence", "evict behind a fence"}
+BEHIND_A_FENCE = {
+    "admit, which evicts behind a fence",
+    "evict behind a fence",
+    "evict below a prefix behind a fence",
+}
 
 
 def find_code(whose: str) -> None:
@@ -225,7 +278,7 @@ def faults_after(
     name: str, call: Call, subject: Subject, before: dict[str, Any], raised: BaseException | None
 ) -> Iterator[str]:
     """What is wrong with a cache in which an allocation of the core failed."""
-    yield from subject.cache.check_integrity()
+    yield from subject.check()
     if raised is None:
         return
     if not isinstance(raised, errors.OutOfMemoryError):
@@ -237,7 +290,7 @@ def faults_after(
         call(subject)
     except Exception as error:
         yield f"raised {error!r} when it was called once more"
-    yield from subject.cache.check_integrity()
+    yield from subject.check()
 
 
 def judge(whose: str, name: str, call: Call, subject: Subject, nth: int) -> tuple[bool, list[str]]:
@@ -251,7 +304,7 @@ def judge(whose: str, name: str, call: Call, subject: Subject, nth: int) -> tupl
     if whose == "core":
         faults = list(faults_after(name, call, subject, before, raised))
     else:
-        faults = list(subject.cache.check_integrity())
+        faults = subject.check()
     return True, faults or list(subject.drain())
 
 
