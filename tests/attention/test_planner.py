@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from radixkv.attention import AttentionBatch
 from radixkv.attention.factory import new_planner
+from radixkv.attention.shared_prefix import kept_plan
 from radixkv.attention.shared_prefix.cost import Model, costs
 from radixkv.attention.shared_prefix.cuts import candidates
 from radixkv.attention.shared_prefix.kept_plan import KeptPlan
@@ -245,3 +246,12 @@ def test_few_blocks_are_cut_shorter():
     survey = PythonPlanner(rows_of(8192, 512, 64), [1] * 64).survey(shapes)
     best = int(costs(survey, 1, Model(8, 1, 128, 2)).tree_us.argmin())
     assert survey[best][SURVEY.index("narrow_items")] > 128
+
+
+@pytest.mark.parametrize("room", [64, 70, 200, 1000])
+def test_a_plan_has_no_more_parts_than_there_is_room_for(monkeypatch, room):
+    monkeypatch.setattr(kept_plan, "parts_at_most", lambda tokens: room)
+    kept = KeptPlan(MHATokenToKVPool(8, 1, 8, 128, "bfloat16"), None)
+    kept.reshape(Shape(group=4, kv_heads=8))
+    kept.follow(AttentionBatch(rows_of(4096, 256, 64), [1] * 64))
+    assert 64 <= kept.plan.merge_indptr[-1] <= room
