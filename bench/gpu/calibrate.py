@@ -60,7 +60,7 @@ def measured(case: Case, runs: int) -> dict[str, Any]:
         key = json.dumps([*survey, shape.narrow_rows])
         if key in times:
             continue
-        plan, on_device = planner.cut(shape), DevicePlan(pool.device)
+        plan, on_device = planner.cut(shape), DevicePlan(pool)
         on_device.send(plan, shape, step.tokens)
 
         def run(plan: DevicePlan = on_device) -> torch.Tensor:

@@ -1,8 +1,9 @@
 """A backend that runs kernels: the step's arrays on the device, and the kernels that read them."""
 
 import math
-from collections.abc import Hashable
-from typing import ClassVar, Protocol
+from collections.abc import Hashable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import ClassVar, Protocol, cast
 
 import numpy as np
 import torch
@@ -31,17 +32,25 @@ class DeviceStep:
     def __init__(self, pool: MHATokenToKVPool) -> None:
         self.pool = pool
         self._table = DeviceTable(pool)
-        self._arrays = DeviceArrays(pool.device)
+        self._arrays = self._others = DeviceArrays(pool.device)
+        self._reserved: tuple[int, DeviceArrays] | None = None
+        self._width = 0  # of rows, in slots, if it is fixed
         self.requests = self.tokens = self.max_query = self.max_context = 0
         self.host_seq_lens = self.host_query_lens = np.zeros(0, np.int32)
 
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room from the start, so that no captured graph is lost to a move."""
         self._table.reserve(requests, context_len)
+        self._width = max(self._width, context_len)
+        if self._reserved is None or self._reserved[0] < requests:
+            # In the order of `load`. A long prompt in between goes elsewhere.
+            room = {"seq_lens": requests, "cu_seqlens_q": requests + 1, "out_cache_loc": requests}
+            self._reserved = requests, DeviceArrays(self.pool.device, room)
 
     def load(self, batch: AttentionBatch, pad_to: int | None) -> None:
         """Bring `batch` to the device, as a batch of `pad_to` requests if that is given."""
         padding = max(0, (pad_to or 0) - len(batch.rows))
+        self._width = self._width and max(self._width, int(batch.context_lens.max()))
         self.requests, self.tokens = len(batch.rows) + padding, batch.num_tokens + padding
         self._table.load(batch, padding)
         # Padding is a token in slot 0 that sees itself.
@@ -52,14 +61,18 @@ class DeviceStep:
         out_cache_loc[: batch.num_tokens] = batch.out_cache_loc
         cu_seqlens_q = np.zeros(self.requests + 1, np.int32)
         np.cumsum(query_lens, out=cu_seqlens_q[1:])
+        has_room = self._reserved is not None and self.tokens <= self._reserved[0]
+        self._arrays = self._reserved[1] if self._reserved and has_room else self._others
         self._arrays.put(seq_lens=seq_lens, cu_seqlens_q=cu_seqlens_q, out_cache_loc=out_cache_loc)
         self.host_seq_lens, self.host_query_lens = seq_lens, query_lens
         self.max_query, self.max_context = int(query_lens.max()), int(seq_lens.max())
 
     @property
     def page_table(self) -> Tensor:
-        # The width shapes how kernels split; by powers of two, so that few graphs cover all.
-        pages = ceil_div(grown(256, self.max_context), self.pool.page_size)
+        # The width shapes how kernels split. Where graphs are to be kept it is fixed; else it goes
+        # by powers of two.
+        width = self._width or grown(256, self.max_context)
+        pages = ceil_div(width, self.pool.page_size)
         return self._table.pages[: self.requests, :pages]
 
     @property
@@ -82,9 +95,9 @@ class DeviceStep:
             self.requests,
             self.tokens,
             self.max_query,
-            table.shape[1],
             table.stride(0),
             table.data_ptr(),
+            id(self._arrays),
             self._arrays.generation,
         )
 
@@ -93,7 +106,9 @@ class StepKernels(Protocol):
     """Kernels over a pool; `plan` once a step, then `run` layer by layer.
 
     k_scale, v_scale: what K and V are divided by when they are stored. key: what a captured `run`
-    depends on beside the step, see `DeviceStep.key`.
+    depends on beside the step, see `DeviceStep.key`. all_keys, as_if: of the plans of as many
+    tokens, see `DeviceAttention.graph_keys`. reserve: have room from the start for steps of one
+    token of so many requests, so that no captured graph is lost to a move.
     """
 
     k_scale: float
@@ -101,6 +116,10 @@ class StepKernels(Protocol):
 
     @property
     def key(self) -> Hashable: ...
+
+    def all_keys(self) -> list[Hashable]: ...
+    def as_if(self, key: Hashable) -> AbstractContextManager[None]: ...
+    def reserve(self, requests: int) -> None: ...
 
     def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
         """Prepare `step`, which has `batch` on the device; returns what was chosen."""
@@ -113,9 +132,12 @@ class DeviceAttention(AttentionBackend):
     """A backend whose plan lies on the device, where a captured CUDA graph finds it.
 
     Capture `write` and `run` of all layers after a `plan`, keep the graph under `graph_key`, and
-    replay it after every later plan that gives the same key. Give each graph a memory pool of its
-    own (`torch.cuda.graph(graph)` does): what kernels take for themselves must not shrink because a
-    smaller batch was captured later. `pad_to` lets one graph serve all batches up to a size.
+    replay it after every later plan that gives the same key. After `reserve`, and where "tree" runs
+    its CUDA kernels, `graph_keys` are all that plans of as many tokens have, whatever is in them:
+    work lists, counts and bounds are read on the device. Give the graphs of each size a memory pool
+    of their own: what kernels take for themselves must not shrink because a smaller batch was
+    captured later. `pad_to` lets one graph serve all batches
+    up to a size.
 
         plan(batch) -> step: the batch on the device -> kernels: what they need beside it
         run(q)      -> kernels
@@ -139,11 +161,25 @@ class DeviceAttention(AttentionBackend):
     def reserve(self, requests: int, context_len: int) -> None:
         """Have room for so many requests of such contexts, so that graphs stay valid."""
         self.step.reserve(requests, context_len)
+        self.kernels.reserve(requests)
 
     @property
     def graph_key(self) -> Hashable:
         """Equal keys of two plans: what was captured under one serves the other."""
         return self.step.key, self.kernels.key
+
+    def graph_keys(self) -> list[Hashable]:
+        """`graph_key` of all plans of as many requests and new tokens: where "tree" runs its CUDA
+        kernels six at most. Capture one after another, each within `as_if`, and no later plan asks
+        for a graph that is not there."""
+        return [(self.step.key, key) for key in self.kernels.all_keys()]
+
+    @contextmanager
+    def as_if(self, graph_key: Hashable) -> Iterator[None]:
+        """Launch what a plan of that key launches, one of `graph_keys`: to capture it, not to run
+        it."""
+        with self.kernels.as_if(cast(tuple[Hashable, Hashable], graph_key)[1]):
+            yield
 
     def plan(self, batch: AttentionBatch, *, pad_to: int | None = None) -> None:
         """As `AttentionBackend.plan`; `pad_to` adds requests whose results mean nothing.

@@ -1,6 +1,7 @@
 """FlashAttention 3 of sgl-kernel over the KV pool: decode, extend and mixes of both in one call."""
 
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -47,7 +48,23 @@ class FA3Kernels:
 
     @property
     def key(self) -> Hashable:
-        return ()
+        # What a row may reach at most shapes how the kernel splits it.
+        return self._step.page_table.shape[1]
+
+    def all_keys(self) -> list[Hashable]:
+        return [self.key]
+
+    @contextmanager
+    def as_if(self, key: Hashable) -> Iterator[None]:
+        # Each graph makes its own schedule.
+        self.metadata = {}
+        try:
+            yield
+        finally:
+            self.metadata = {}
+
+    def reserve(self, requests: int) -> None:
+        """Nothing of its own."""
 
     def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
         self._step = step

@@ -1,6 +1,7 @@
 """Attention of every row by itself, in Triton: any CUDA card, dtype, page size and head size."""
 
 from collections.abc import Hashable
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 
 import numpy as np
@@ -48,6 +49,15 @@ class TritonKernels:
     @property
     def key(self) -> Hashable:
         return self._arrays.generation, self._num_items, self._num_parts
+
+    def all_keys(self) -> list[Hashable]:
+        return [self.key]
+
+    def as_if(self, key: Hashable) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def reserve(self, requests: int) -> None:
+        """Nothing: what it takes is by the lengths of rows."""
 
     def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
         self._step = step

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from radixkv.attention import AttentionBatch
 from radixkv.attention.factory import new_planner
+from radixkv.attention.shared_prefix import kept_plan
 from radixkv.attention.shared_prefix.cost import Model, costs
 from radixkv.attention.shared_prefix.cuts import candidates
 from radixkv.attention.shared_prefix.kept_plan import KeptPlan
@@ -252,3 +253,12 @@ def test_a_tile_is_the_smallest_that_holds_all_tokens_of_a_request(max_query, ro
     """With a group of four: 32 and 64 rows fit exactly, 36 take the next power of two."""
     shape = Shape(group=4, kv_heads=8)
     assert {cut.narrow_rows for cut in candidates(shape, max_query)} == {rows}
+
+
+@pytest.mark.parametrize("room", [64, 70, 200, 1000])
+def test_a_plan_has_no_more_parts_than_there_is_room_for(monkeypatch, room):
+    monkeypatch.setattr(kept_plan, "parts_at_most", lambda tokens: room)
+    kept = KeptPlan(MHATokenToKVPool(8, 1, 8, 128, "bfloat16"), None)
+    kept.reshape(Shape(group=4, kv_heads=8))
+    kept.follow(AttentionBatch(rows_of(4096, 256, 64), [1] * 64))
+    assert 64 <= kept.plan.merge_indptr[-1] <= room

@@ -14,6 +14,8 @@ BATCHES = [
     ((32, 8, 128), 1, shared((8, 512), (2, 256), own=77)),
     ((32, 8, 128), 16, shared((20, 512), (2, 256), own=33, requests=40)),
     ((9, 3, 64), 1, shared((8, 300), own=5)),
+    # More units than blocks of the grid, wide and narrow.
+    ((32, 32, 128), 1, shared((8, 256), own=20, requests=64)),
 ]
 
 

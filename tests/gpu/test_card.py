@@ -282,6 +282,51 @@ def test_a_graph_serves_the_plans_of_later_steps(name):
     assert len(graphs) < len(steps)
 
 
+def random_rows(rng, requests, num_slots, longest=1500):
+    """Each forks from one before it, or shares nothing; slots scattered."""
+    rows, fresh, shuffled = [], 0, rng.permutation(num_slots).astype(np.int32) + 1
+    for _ in range(requests):
+        parent = rows[int(rng.integers(len(rows)))] if rows and rng.random() < 0.8 else []
+        kept = int(rng.integers(0, len(parent) + 1))
+        own = int(rng.integers(1, max(2, min(longest - kept, 400))))
+        rows.append(np.append(parent[:kept], np.arange(fresh, fresh + own)).astype(np.int64))
+        fresh += own
+    return [shuffled[row] for row in rows]
+
+
+@pytest.mark.parametrize("heads", [(32, 8, 128), (16, 1, 128), (8, 8, 64)])
+@pytest.mark.parametrize("query_len", [1, 4])
+def test_what_is_captured_once_serves_every_later_plan(heads, query_len):
+    """1,000 plans in all, from trees of every kind: no capture after the first plan's, and what is
+    replayed is what runs without a graph."""
+    requests, rng = 24, np.random.default_rng(query_len)
+    pool = MHATokenToKVPool(24_000, 1, heads[1], heads[2], torch.bfloat16, "cuda")
+    for values in (pool.k(0), pool.v(0)):
+        values.normal_()
+    backend = get_backend("tree", pool, q_heads=heads[0])
+    backend.reserve(requests * query_len, 4096)
+    q = torch.randn(requests * query_len, heads[0], heads[2], device="cuda").bfloat16()
+    graphs, plans = {}, 0
+    while plans < 167:  # under each of the six parameters
+        rows = random_rows(rng, requests, pool.num_slots)
+        rows = [row if len(row) >= query_len else rows[-1] for row in rows]
+        lens = [min(query_len, len(row)) for row in rows]
+        if sum(lens) < len(q):
+            continue
+        backend.plan(AttentionBatch(rows, lens))
+        if not graphs:
+            backend.run(q, 0)
+            for key in backend.graph_keys():
+                graph = torch.cuda.CUDAGraph()
+                with backend.as_if(key), torch.cuda.graph(graph):
+                    graphs[key] = graph, backend.run(q, 0)
+        graph, result = graphs[backend.graph_key]
+        result.fill_(float("nan"))
+        graph.replay()
+        assert torch.equal(result, backend.run(q, 0))
+        plans += 1
+
+
 @pytest.mark.skipif(not HAS_FA3, reason="fa3 does not run here")
 def test_what_fa3_does_not_serve_is_refused_with_what_works():
     for pool, named in (

@@ -26,7 +26,7 @@ def generator_of(model, backend, **how):
     """A tree is taken although it pays for no model as small as this."""
     generator = Generator(model, num_slots=900, backend=backend, **how)
     if backend == "tree":
-        generator.attention.mode = "tree"
+        generator.attention.kernels.mode = "tree"
     return generator
 
 

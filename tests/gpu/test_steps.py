@@ -2,10 +2,12 @@
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("triton")
 
 from radixkv.attention import AttentionBatch, device_table, get_backend
+from radixkv.memory.kv_pool import MHATokenToKVPool
 from tests.support.attention_batches import RAGGED, Batch, decode, difference, shared
 
 BACKENDS = ["triton", "tree"]
@@ -123,3 +125,30 @@ def test_graphs_serve_no_batch_with_a_longer_query(device, name):
         backend.plan(AttentionBatch(batch.rows, query_lens))
         keys.append(backend.step.key)
     assert keys[0] != keys[1]
+
+
+def test_plans_of_as_many_tokens_differ_in_nothing_that_is_captured(device):
+    """Their work lists are in the same place, and so are their results."""
+    seen = []
+    pool = MHATokenToKVPool(1200, 1, 2, 16, torch.float32, device)
+    backend = backend_of("tree", pool)
+    backend.reserve(8, 1024)
+    for paths in (TREE, shared((8, 300), own=2), decode([600, 3, 40, 1, 1, 90, 200, 77])):
+        batch = batch_of(paths, device)
+        backend.plan(AttentionBatch(batch.rows, batch.query_lens))
+        assert backend.graph_key in backend.graph_keys()
+        partials = backend.kernels._on_device.partials
+        trees = [key for key in backend.graph_keys() if key[1] != backend.kernels.flat.key]
+        seen.append((trees, [each.data_ptr() for each in partials]))
+    assert seen[0] == seen[1] == seen[2]
+
+
+def test_a_graph_is_captured_as_of_another_kind(device):
+    batch = batch_of(TREE, device)
+    backend = backend_of("tree", batch.pool)
+    backend.plan(batch.asked)
+    key = backend.graph_key
+    for other in backend.graph_keys():
+        with backend.as_if(other):
+            assert backend.graph_key == other
+    assert backend.graph_key == key

@@ -15,7 +15,7 @@ def test_captures_of_several_threads_take_turns_and_collect_no_garbage(monkeypat
     events, meet = [], threading.Barrier(2)
 
     @contextmanager
-    def graph(captured, capture_error_mode):
+    def graph(captured, pool, capture_error_mode):
         assert capture_error_mode == "thread_local"
         events.append("begins")
         yield
@@ -23,7 +23,7 @@ def test_captures_of_several_threads_take_turns_and_collect_no_garbage(monkeypat
 
     def capture():
         meet.wait()
-        with _captured_in(None):
+        with _captured_in(None, None):
             is_collecting.append(gc.isenabled())
             released.wait(0.1)  # it is never set: gives the other time to arrive
 

@@ -21,7 +21,7 @@ def server(cache):
 
 
 def fails_with(error, *, breaks):
-    def store(self, borrower, inserts, namespace):
+    def store(self, borrower, inserts, namespace, **_):
         if breaks:
             self.borrower_of[inserts[0].slots[0]] = 0
         raise error

@@ -6,8 +6,9 @@ plan(batch, step) -> flat.plan(batch, step)          what a window, or other hea
                   -> DevicePlan.send                 where the choice is the tree
 """
 
-from collections.abc import Hashable
-from typing import TYPE_CHECKING
+from collections.abc import Hashable, Iterator
+from contextlib import ExitStack, contextmanager
+from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
 
@@ -73,28 +74,56 @@ class SharedPrefixKernels:
         self.flat = flat_kernels(pool, k_scale, v_scale)
         self._tiles = TileKernels(pool, k_scale, v_scale)
         self._kept = KeptPlan(pool, core)
-        self._on_device = DevicePlan(pool.device)
-        self._heads = 0
+        self._on_device = DevicePlan(pool)
+        self._heads = self._reserved = 0
+        self._has_flat_layers = False
         if q_heads is not None:
             self._learn(_checked_heads(q_heads, pool))
-        self._is_tree = False
+        self._is_tree = self._may_be_tree = False
 
     @property
     def key(self) -> Hashable:
+        return self._tree_key(self._on_device.key) if self._is_tree else self.flat.key
+
+    def _tree_key(self, key: Hashable) -> Hashable:
         # Layers with a window, or with other heads than were planned for, stay flat.
-        return self.flat.key, self._on_device.key if self._is_tree else None
+        return key, self.flat.key if self._has_flat_layers else None
+
+    def all_keys(self) -> list[Hashable]:
+        if not self._may_be_tree:
+            return [self.flat.key]
+        return [self.flat.key, *map(self._tree_key, self._on_device.all_keys())]
+
+    @contextmanager
+    def as_if(self, key: Hashable) -> Iterator[None]:
+        before, self._is_tree = self._is_tree, key != self.flat.key
+        with ExitStack() as all_:
+            all_.enter_context(self.flat.as_if(self.flat.key))
+            if self._is_tree:
+                all_.enter_context(self._on_device.as_if(cast(tuple[Hashable, Hashable], key)[0]))
+            try:
+                yield
+            finally:
+                self._is_tree = before
+
+    def reserve(self, requests: int) -> None:
+        self._reserved = max(self._reserved, requests)
+        self.flat.reserve(requests)
+        if self._heads:
+            self._on_device.reserve(self._reserved, self._heads)
 
     def plan(self, batch: AttentionBatch, step: DeviceStep) -> Explanation:
         self._step = step
         self.flat.plan(batch, step)
         explanation = self._chosen(batch)
         self._is_tree = explanation.choice == "tree"
-        if self._is_tree:
+        if self._may_be_tree:
             self._on_device.send(self._kept.plan, self._kept.shape, step.tokens)
         return explanation
 
     def _chosen(self, batch: AttentionBatch) -> Explanation:
         never = self._never_a_tree(batch)
+        self._may_be_tree = not never
         if never:
             self._kept.forget()
             return Explanation("flat", never, self.flat.name)
@@ -117,6 +146,7 @@ class SharedPrefixKernels:
         is_planned = self._is_tree and q.shape[1] == self._on_device.heads
         if is_planned and options.window is None:
             return self._run_tree(q.contiguous(), layer, options)
+        self._has_flat_layers |= self._is_tree
         if q.shape[1] != self._heads:
             self._learn(q.shape[1])
         return self.flat.run(q, layer, options)
@@ -124,6 +154,8 @@ class SharedPrefixKernels:
     def _learn(self, heads: int) -> None:
         self._heads = heads
         self._kept.reshape(self._tiles.shape(heads))
+        if self._reserved:
+            self._on_device.reserve(self._reserved, heads)
 
     def _run_tree(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
         inputs = q, self.pool.k(layer), self.pool.v(layer), self._step.page_table

@@ -57,3 +57,14 @@ def candidates(shape: Shape, max_query: int) -> tuple[Shape, ...]:
         )
         for cut in CUTS
     )
+
+
+def coarser(shape: Shape) -> Shape:
+    """`shape` with pieces twice as long, and fewer runs that are read for several requests."""
+    return replace(
+        shape,
+        shortest_narrow=2 * shape.shortest_narrow,
+        longest_narrow=2 * shape.longest_narrow,
+        shortest_wide=2 * shape.shortest_wide,
+        share=2 * shape.share,
+    )

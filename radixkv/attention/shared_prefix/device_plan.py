@@ -1,105 +1,204 @@
-"""The plan of a step on the device."""
+"""The plan of a step on the device, where captured graphs find every later one, too."""
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from contextlib import contextmanager
+from typing import NamedTuple, cast
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from radixkv.arrays import Int32Array
 from radixkv.attention.device_arrays import DeviceArrays
-from radixkv.attention.shared_prefix.kernels import Items
-from radixkv.attention.shared_prefix.plan import Shape, TreePlan
-from radixkv.kernels.gpu.attend import Work
-from radixkv.pages import round_up
+from radixkv.attention.shared_prefix.plan import Shape, TreePlan, parts_at_most
+from radixkv.kernels.gpu.merging import split_of
+from radixkv.memory.kv_pool import MHATokenToKVPool
 
-# Launched items, and partial results, are rounded up to multiples of these, or of an eighth of the
-# power of two that holds them: few captured graphs cover all plans, and few items are for nothing.
-WIDE_GRID, NARROW_GRID, PARTS_GRID = 4, 32, 256
-# As many parts of a token are merged alike, and so are that many and more.
-FEW_PARTS, MANY_PARTS = 4, 32
+# Query rows of the smallest narrow block. It has half the registers of one of twice as many.
+FEW = 8
+
+
+class Room(NamedTuple):
+    """Room for every plan of up to `tokens` new tokens under so many query heads.
+
+    number: another one for each room. arrays: the plan that was sent last. partial_o:
+    (parts, heads, head_dim) float32, partial_lse: (parts, heads) float32: the results of its items.
+    """
+
+    number: int
+    tokens: int
+    heads: int
+    arrays: DeviceArrays
+    partial_o: Tensor
+    partial_lse: Tensor
+
+
+class Kind(NamedTuple):
+    """Which kernels a plan asks for.
+
+    wide: 0: there are no wide items; 1: blocks on half of the multiprocessors take one each; 2:
+    there are more. Blocks in vain would stand in the way of the narrow ones. has_few_rows: no
+    narrow item beside wide ones has more than FEW query rows.
+    """
+
+    wide: int = 0
+    has_few_rows: bool = False
+
+
+class Listed(NamedTuple):
+    """items: (capacity, 8) int32, see `kernels.gpu.attend`. size: (1,) int32, how many."""
+
+    items: Tensor
+    size: Tensor
 
 
 class DevicePlan:
     """The work items that were sent last.
 
-    heads: of the queries that they were planned for. num_parts: rows of partial results to make
-    room for. most_parts: of one token, rounded up to a power of two from FEW_PARTS to MANY_PARTS.
-    wide, narrow: the items of each kind, None without items of that kind.
+    All that a captured graph depends on of the plan itself is its kind, of which there are few.
+    heads: of the queries that it was planned for. narrow_rows: query rows that a narrow item has at
+    most.
     """
 
-    def __init__(self, device: torch.device) -> None:
-        # Room for some hundred items: plans of other batches take more or fewer, and no graph is
-        # lost to that.
-        self._arrays = DeviceArrays(device, least=2048)
-        self.heads = self.num_parts = self.most_parts = 0
-        self._tokens = self._num_wide = self._num_narrow = 0
-        self._wide_rows = self._narrow_rows = 0
+    def __init__(self, pool: MHATokenToKVPool) -> None:
+        self._pool = pool
+        self.heads = self.narrow_rows = self._tokens = 0
+        self.kind = Kind()
+        self._num_rooms = 0
+        # What was reserved is never given up: a long step in between loses no graph.
+        self._reserved: Room | None = None
+        self._other: Room | None = None
+        self._room: Room | None = None
+
+    def reserve(self, tokens: int, heads: int) -> None:
+        """Have room for plans of up to so many tokens, which no later plan takes away."""
+        if not _fits(self._reserved, tokens, heads):
+            self._reserved = self._new_room(tokens, heads)
 
     def send(self, plan: TreePlan, shape: Shape, tokens: int) -> None:
         """Bring `plan`, cut by `shape`, to the device, for a batch padded to `tokens` new ones."""
+        self.heads, self._tokens = shape.group * shape.kv_heads, tokens
+        self.narrow_rows = shape.narrow_rows
         merge_indptr = np.full(tokens + 1, plan.merge_indptr[-1], np.int32)
         merge_indptr[: len(plan.merge_indptr)] = plan.merge_indptr
-        self._tokens = tokens
-        self.heads = shape.group * shape.kv_heads
-        self._wide_rows = _rows(plan.wide, shape.group, least=64)
-        self._narrow_rows = _rows(plan.narrow, shape.group, least=8)
-        self._num_wide = _up(len(plan.wide), WIDE_GRID)
-        self._num_narrow = _up(len(plan.narrow), NARROW_GRID)
-        most_parts = int(np.diff(plan.merge_indptr).max())
-        self.most_parts = min(max(_power_of_two(most_parts), FEW_PARTS), MANY_PARTS)
-        self.num_parts = _up(int(plan.merge_indptr[-1]), PARTS_GRID)
-        self._arrays.put(
-            counts=np.array([len(plan.wide), len(plan.narrow)], np.int32),
+        self.kind = _kind(plan, shape)
+        counts = len(plan.wide), len(plan.narrow), 0, self._split(plan)
+        self._enter_room()
+        self._present.arrays.put(
+            counts=np.array(counts, np.int32),
             merge_indptr=merge_indptr,
-            wide=_padded(plan.wide, self._num_wide),
-            narrow=_padded(plan.narrow, self._num_narrow),
             q_indices=plan.q_indices,
+            narrow=plan.narrow,
+            wide=plan.wide,
         )
 
     @property
     def key(self) -> Hashable:
-        counts = self._num_wide, self._num_narrow, self.num_parts, self.most_parts
-        return self._arrays.generation, *counts, self._wide_rows, self._narrow_rows
+        return self._present.number, self.kind
+
+    def all_keys(self) -> list[Hashable]:
+        """Of all kinds of plans of as many tokens."""
+        kinds = kinds_of(self._tokens, self.heads // self._pool.kv_heads, self.narrow_rows)
+        return [(self._present.number, kind) for kind in kinds]
+
+    @contextmanager
+    def as_if(self, key: Hashable) -> Iterator[None]:
+        """Of another kind, one of `all_keys`, for the capture of its kernels."""
+        kind = self.kind
+        _, self.kind = cast(tuple[int, Kind], key)
+        try:
+            yield
+        finally:
+            self.kind = kind
+
+    @property
+    def wide(self) -> Listed:
+        """Items that many query rows read."""
+        return self._listed("wide", 0)
+
+    @property
+    def narrow(self) -> Listed:
+        """All others."""
+        return self._listed("narrow", 1)
+
+    def _listed(self, name: str, count: int) -> Listed:
+        arrays = self._present.arrays
+        return Listed(arrays[name], arrays["counts"][count:])
+
+    @property
+    def taken(self) -> Tensor:
+        """(1,) int32, see `kernels.gpu.tiles.attend_narrow`."""
+        return self._present.arrays["counts"][2:3]
+
+    @property
+    def split(self) -> Tensor:
+        """(1,) int32: warps that merge a row, see `kernels.gpu.merging`."""
+        return self._present.arrays["counts"][3:4]
 
     @property
     def merge_indptr(self) -> Tensor:
         """(tokens + 1,) int32, of the partial results of each token."""
-        return self._arrays["merge_indptr"][: self._tokens + 1]
+        return self._present.arrays["merge_indptr"][: self._tokens + 1]
 
     @property
-    def wide(self) -> Items | None:
-        return self._items("wide", 0, self._num_wide, self._wide_rows)
+    def q_indices(self) -> Tensor:
+        """(capacity, 2) int32, see `kernels.gpu.attend`."""
+        return self._present.arrays["q_indices"]
 
     @property
-    def narrow(self) -> Items | None:
-        return self._items("narrow", 1, self._num_narrow, self._narrow_rows)
+    def partials(self) -> tuple[Tensor, Tensor]:
+        """Outputs and logarithms of sums, see `Room`; what is in them is of the last layer."""
+        return self._present.partial_o, self._present.partial_lse
 
-    def _items(self, name: str, count: int, grid: int, rows: int) -> Items | None:
-        if not grid:
-            return None
-        arrays = self._arrays
-        work = Work(arrays[name], arrays["counts"][count:], arrays["q_indices"], grid)
-        return Items(work, rows)
+    @property
+    def _present(self) -> Room:
+        assert self._room is not None
+        return self._room
+
+    def _enter_room(self) -> None:
+        if _fits(self._reserved, self._tokens, self.heads):
+            self._room = self._reserved
+            return
+        if not _fits(self._other, self._tokens, self.heads):
+            self._other = self._new_room(self._tokens, self.heads)
+        self._room = self._other
+
+    def _new_room(self, tokens: int, heads: int) -> Room:
+        tokens = 1 << (tokens - 1).bit_length()
+        parts, device = parts_at_most(tokens), self._pool.device
+        self._num_rooms += 1
+        # Every item, and every query of one, writes a partial result.
+        room = {
+            "counts": 4, "merge_indptr": tokens + 1, "q_indices": 2 * parts, "narrow": 8 * parts,
+            "wide": 8 * parts,
+        }  # fmt: skip
+        return Room(
+            self._num_rooms,
+            tokens,
+            heads,
+            DeviceArrays(device, room),
+            torch.empty((parts, heads, self._pool.head_dim), dtype=torch.float32, device=device),
+            torch.empty((parts, heads), dtype=torch.float32, device=device),
+        )
+
+    def _split(self, plan: TreePlan) -> int:
+        return split_of(int(np.diff(plan.merge_indptr).max()))
 
 
-def _rows(items: Int32Array, group: int, least: int) -> int:
-    """Query rows of the largest item, rounded up to a power of two, `least` or more."""
-    largest = int(items[:, 4].max(initial=1)) * group
-    return max(least, _power_of_two(largest))
+def kinds_of(tokens: int, group: int, narrow_rows: int) -> list[Kind]:
+    """Those that plans of so many new tokens can be of."""
+    if tokens * group <= narrow_rows:
+        return [Kind()]
+    few = (False, True) if group <= FEW and narrow_rows <= 2 * FEW else (False,)
+    return [Kind(), *(Kind(wide, has_few) for wide in (1, 2) for has_few in few)]
 
 
-def _up(n: int, least: int) -> int:
-    """`n` rounded up as is said above."""
-    return round_up(n, max(least, _power_of_two(n) // 8))
+def _kind(plan: TreePlan, shape: Shape) -> Kind:
+    if not len(plan.wide):
+        return Kind()
+    is_half = 2 * len(plan.wide) * shape.kv_heads <= shape.wide_blocks
+    most = int(plan.narrow[:, 4].max(initial=0)) * shape.group
+    return Kind(1 if is_half else 2, most <= FEW and shape.narrow_rows <= 2 * FEW)
 
 
-def _power_of_two(n: int) -> int:
-    """The smallest that is `n` or more."""
-    return 1 << max(n - 1, 0).bit_length()
-
-
-def _padded(items: Int32Array, n: int) -> Int32Array:
-    padded = np.zeros((n, items.shape[1]), np.int32)
-    padded[: len(items)] = items
-    return padded
+def _fits(room: Room | None, tokens: int, heads: int) -> bool:
+    return room is not None and tokens <= room.tokens and heads == room.heads

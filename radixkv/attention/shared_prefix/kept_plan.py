@@ -3,18 +3,19 @@
 from collections.abc import Hashable
 
 import numpy as np
+from numpy.typing import NDArray
 
 from radixkv.attention.base import AttentionBatch
 from radixkv.attention.explain import Choice, Explanation
 from radixkv.attention.factory import new_planner
 from radixkv.attention.shared_prefix.cost import Model, costs
-from radixkv.attention.shared_prefix.cuts import candidates
-from radixkv.attention.shared_prefix.plan import SURVEY, Shape, TreePlan
+from radixkv.attention.shared_prefix.cuts import candidates, coarser
+from radixkv.attention.shared_prefix.plan import SURVEY, Planner, Shape, TreePlan, parts_at_most
 from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Of the flat estimate: less than that, and a step is cut into pieces though nothing is shared.
 UNSHARED = 0.9
-SHARED, UNIQUE, TOTAL = (SURVEY.index(name) for name in ("shared", "unique", "total"))
+SHARED, UNIQUE, TOTAL, PARTS = map(SURVEY.index, ("shared", "unique", "total", "parts"))
 
 
 class KeptPlan:
@@ -55,15 +56,25 @@ class KeptPlan:
 
     def _choose(self, batch: AttentionBatch) -> None:
         """Cut `batch` in the way that is estimated to be the fastest."""
-        max_query = max(batch.query_lens)
-        shapes = candidates(self._base, max_query)
+        max_query, room = max(batch.query_lens), parts_at_most(batch.num_tokens)
         planner = new_planner(batch.rows, batch.query_lens, self._core)
-        survey = planner.survey(shapes)
+        shapes, survey = self._fitting(planner, max_query, room)
         estimate = costs(survey, max_query, self._model())
-        best = int(estimate.tree_us.argmin())
+        best = int(np.where(survey[:, PARTS] <= room, estimate.tree_us, np.inf).argmin())
         self.shape, self.plan = shapes[best], planner.cut(shapes[best])
         self._flat_us, self._tree_us = estimate.flat_us, float(estimate.tree_us[best])
         self._survey = survey[best]
+
+    def _fitting(
+        self, planner: Planner, max_query: int, room: int
+    ) -> tuple[tuple[Shape, ...], NDArray[np.int64]]:
+        """Ways to cut of which one or more gives no more than `room` parts, and what they give."""
+        shapes = candidates(self._base, max_query)
+        survey = planner.survey(shapes)
+        while survey[:, PARTS].min() > room:
+            shapes = tuple(map(coarser, shapes))
+            survey = planner.survey(shapes)
+        return shapes, survey
 
     def _model(self) -> Model:
         base, pool = self._base, self._pool

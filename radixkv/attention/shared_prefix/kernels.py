@@ -1,6 +1,6 @@
 """Which kernels compute the items of a plan over a pool."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 import torch
@@ -8,47 +8,46 @@ from torch import Tensor
 
 from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
+from radixkv.attention.shared_prefix.device_plan import FEW, Kind, Listed
 from radixkv.attention.shared_prefix.plan import Shape
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
 from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.pages import ceil_div
 
-# Stages of a narrow block among narrow blocks, and beside a wide block. With fewer stages more
-# blocks find room. Measured on an H200.
+# Stages of a narrow block, and of one that as a rule runs beside wide blocks: with fewer, more of
+# them find room. Measured on an H200.
 STAGES, STAGES_BESIDE = 4, 2
 # Query heads a KV head that the CUDA kernels serve.
 MAX_GROUP = 16
 # Narrow blocks that a multiprocessor runs at once.
 NARROW_BLOCKS = 6
+# Blocks of the Triton kernels that are launched for a multiprocessor, whatever there is to do.
+LAUNCHED_WIDE, LAUNCHED_NARROW = 2, 16
 
 Inputs = tuple[Tensor, Tensor, Tensor, Tensor]
 
 
-@dataclass(frozen=True)
-class Items:
-    """Items of one kind, of at most `rows` query rows each: 64, 128 ... of the wide, 8, 16 ... of
-    the narrow."""
-
-    work: Work
-    rows: int
-
-
 class TreeWork(Protocol):
-    """The plan of a step on the device.
+    """The plan of a step on the device, see `DevicePlan`."""
 
-    wide, narrow: the items of each kind; None: the step has no such items. num_parts: rows of
-    partial results to make room for. most_parts: of one token. merge_indptr: (tokens + 1,) int32;
-    the partial results of token i are merge_indptr[i] to merge_indptr[i + 1].
-    """
-
-    num_parts: int
-    most_parts: int
+    heads: int
+    narrow_rows: int
+    kind: Kind
 
     @property
-    def wide(self) -> Items | None: ...
+    def wide(self) -> Listed: ...
     @property
-    def narrow(self) -> Items | None: ...
+    def narrow(self) -> Listed: ...
+    @property
+    def taken(self) -> Tensor: ...
+    @property
+    def split(self) -> Tensor: ...
     @property
     def merge_indptr(self) -> Tensor: ...
+    @property
+    def q_indices(self) -> Tensor: ...
+    @property
+    def partials(self) -> tuple[Tensor, Tensor]: ...
 
 
 class TileKernels:
@@ -66,9 +65,13 @@ class TileKernels:
     def shape(self, heads: int) -> Shape:
         """What plans for queries of so many heads are cut by."""
         group = heads // self._pool.kv_heads
-        rows = max(NARROW.rows, 1 << (group - 1).bit_length())
-        wide_rows, blocks = max(self._wide_rows, rows), _multiprocessors(self._pool.device)
+        rows = max(NARROW.rows, _power_of_two(group))
+        wide_rows, blocks = max(self._most_wide(group), rows), _multiprocessors(self._pool.device)
         return Shape(group, self._pool.kv_heads, rows, wide_rows, blocks, NARROW_BLOCKS * blocks)
+
+    def _most_wide(self, group: int) -> int:
+        """Query rows of a wide item. Small wide blocks leave room for large narrow ones."""
+        return 64 if self._has_cuda and has_many_heads(group) else self._wide_rows
 
     def serving(self, group: int) -> str:
         """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
@@ -76,70 +79,74 @@ class TileKernels:
         return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
 
     def run(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
-        """The output of the queries. inputs: q, contiguous, k, v and the page table."""
-        q, wide, narrow = inputs[0], work.wide, work.narrow
-        partial_o = q.new_empty((work.num_parts, *q.shape[1:]), dtype=torch.float32)
-        partial_lse = q.new_empty((work.num_parts, q.shape[1]), dtype=torch.float32)
+        """The output of the queries. inputs: q, contiguous, k, v and the page table.
+
+        What is launched depends on the step's tokens and heads, and on the plan's kind alone.
+        """
         is_plain = not options.softcap and (self._k_scale, self._v_scale) == (1.0, 1.0)
-        is_small = (not wide or wide.rows <= 128) and (not narrow or narrow.rows <= NARROW_ROWS)
-        on_cuda = self._has_cuda and is_plain and is_small and q.dtype == self._pool.dtype
-        run = self._cuda if on_cuda else self._triton
-        return run(inputs, work, partial_o, partial_lse, options)
+        has_group = work.heads // self._pool.kv_heads <= MAX_GROUP
+        is_small = has_group and work.narrow_rows <= NARROW_ROWS
+        on_cuda = self._has_cuda and is_plain and is_small and inputs[0].dtype == self._pool.dtype
+        return (self._cuda if on_cuda else self._triton)(inputs, work, options)
 
-    def _cuda(
-        self,
-        inputs: Inputs,
-        work: TreeWork,
-        partial_o: Tensor,
-        partial_lse: Tensor,
-        options: ScoreOptions,
-    ) -> Tensor:
-        """Both kinds at once: the wide are bound by arithmetic, the narrow by memory.
+    def _cuda(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
+        """All kinds at once: the wide are bound by arithmetic, the others by memory.
 
-        The wide go first, because they find no room among the narrow. As soon as all of them run,
-        the narrow fill what is left of each multiprocessor.
+        The wide go first, because they find no room among the others. As soon as all of them run,
+        the others fill what is left of each multiprocessor.
         """
         from radixkv.kernels.gpu.tiles import attend_narrow, attend_wide, merge_beside
 
-        wide, narrow, stages = work.wide, work.narrow, STAGES
-        partials = partial_o, partial_lse
+        group, has_wide = work.heads // self._pool.kv_heads, work.kind.wide > 0
         size, scale = self._pool.page_size, options.scale_at(self._pool.head_dim)
-        if wide:
-            attend_wide(*inputs, wide.work, *partials, scale=scale, page_size=size, rows=wide.rows)
-            stages = STAGES_BESIDE
-        if narrow:
-            attend_narrow(
-                *inputs, narrow.work, *partials, scale=scale, page_size=size, rows=narrow.rows,
-                stages=stages, beside_last=wide is not None,
+        if has_wide:
+            attend_wide(
+                *inputs, self._wide(work), *work.partials, scale=scale, page_size=size,
+                rows=self._most_wide(group), blocks=self._wide_blocks(work.kind),
             )  # fmt: skip
+        attend_narrow(
+            *inputs, self._narrow(work), *work.partials, scale=scale, page_size=size,
+            taken=work.taken,
+            rows=FEW if work.kind.has_few_rows else work.narrow_rows,
+            stages=STAGES_BESIDE if has_wide else STAGES, beside_last=has_wide,
+        )  # fmt: skip
         out = torch.empty_like(inputs[0])
-        merge_beside(*partials, work.merge_indptr, out, options.sinks, most_parts=work.most_parts)
+        merge_beside(
+            *work.partials,
+            work.merge_indptr,
+            out,
+            options.sinks,
+            split=work.split,
+            taken=work.taken,
+        )
         return out
 
-    def _triton(
-        self,
-        inputs: Inputs,
-        work: TreeWork,
-        partial_o: Tensor,
-        partial_lse: Tensor,
-        options: ScoreOptions,
-    ) -> Tensor:
-        wide, narrow = work.wide, work.narrow
-        tiles = (
-            (wide, self._wide_tile(wide.rows if wide else 0)),
-            (narrow, _narrow_tile(narrow.rows if narrow else 0)),
-        )
+    def _wide_blocks(self, kind: Kind) -> int:
+        return max(1, kind.wide * _multiprocessors(self._pool.device) // 2)
+
+    def _triton(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
+        tiles = [(self._narrow(work), _narrow_tile(work.narrow_rows))]
+        if work.kind.wide:
+            group = work.heads // self._pool.kv_heads
+            tiles.insert(0, (self._wide(work), self._wide_tile(_power_of_two(group))))
         for items, tile in tiles:
-            if items is None:
-                continue
             attend(
-                *inputs, items.work, partial_o, partial_lse, page_size=self._pool.page_size,
-                tile=tile, scale=options.scale_at(self._pool.head_dim) * self._k_scale,
+                *inputs, items, *work.partials, page_size=self._pool.page_size, tile=tile,
+                scale=options.scale_at(self._pool.head_dim) * self._k_scale,
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
             )  # fmt: skip
         out = torch.empty_like(inputs[0])
-        merge_states(partial_o, partial_lse, work.merge_indptr, out, options.sinks)
+        merge_states(*work.partials, work.merge_indptr, out, options.sinks)
         return out
+
+    def _wide(self, work: TreeWork) -> Work:
+        return Work(*work.wide, work.q_indices, self._grid(LAUNCHED_WIDE))
+
+    def _narrow(self, work: TreeWork) -> Work:
+        return Work(*work.narrow, work.q_indices, self._grid(LAUNCHED_NARROW))
+
+    def _grid(self, blocks: int) -> int:
+        return ceil_div(blocks * _multiprocessors(self._pool.device), self._pool.kv_heads)
 
     def _wide_tile(self, rows: int) -> Tile:
         # One request with many heads may take more rows than a tile should have.
@@ -150,9 +157,19 @@ class TileKernels:
         return Tile(rows, 32, 4, 3)
 
 
+def has_many_heads(group: int) -> bool:
+    """Whether an item of one token has too many rows for the smallest narrow block."""
+    return group > FEW
+
+
 def _narrow_tile(rows: int) -> Tile:
-    rows = max(NARROW.rows, rows)
+    rows = max(NARROW.rows, _power_of_two(rows))
     return replace(NARROW, rows=rows, num_warps=rows // NARROW.rows)
+
+
+def _power_of_two(n: int) -> int:
+    """The smallest that is `n` or more."""
+    return 1 << (n - 1).bit_length()
 
 
 def _is_hopper(device: torch.device) -> bool:

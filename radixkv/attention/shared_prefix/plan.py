@@ -21,6 +21,9 @@ from numpy.typing import NDArray
 from radixkv.arrays import Int32Array
 
 NO_ITEM = -1
+# Of partial results: so many, and so many more for each new token of a step. What a step has room
+# for on the device is by its tokens alone.
+PARTS, PARTS_A_TOKEN = 2048, 16
 # Steps after which a batch is cut again, so that the pieces that grow stay even.
 MAX_ADVANCES = 64
 
@@ -107,6 +110,11 @@ SURVEY = (
     "total",
     "shared",
 )
+
+
+def parts_at_most(tokens: int) -> int:
+    """Partial results that a plan of so many new tokens may have."""
+    return PARTS + PARTS_A_TOKEN * tokens
 
 
 class Planner(Protocol):

@@ -14,7 +14,7 @@ from torch import Tensor
 from radixkv.attention import AttentionBatch
 
 # Each holds what a step takes of memory.
-MAX_GRAPHS = 24
+MAX_GRAPHS = 80
 SIZES = (1, 2, 4, 8, 16, 24, 32, 48, 64, 96, 128, 192, 256, 384, 512)
 # One thread captures at a time.
 _CAPTURING = RLock()
@@ -34,10 +34,11 @@ Call = Callable[[Tensor, Tensor], Tensor]
 class DecodeGraphs:
     """Graphs of a model's call after a plan of `backend`, captured when needed.
 
-    Batches are padded to a few sizes. A graph serves all plans with the key it was captured under
-    (see `DeviceAttention`), and has a memory pool of its own, so they may be captured in any order.
-    backend: a DeviceAttention. A graph's memory is what a step takes beside the model: at most
-    MAX_GRAPHS of them are kept, those that were used last.
+    Batches are padded to a few sizes. A graph serves all plans with the key it was captured under;
+    those of a size are captured together and share a memory pool (see
+    `DeviceAttention.graph_keys`). Sizes may be captured in any order. backend: a DeviceAttention. A
+    pool's memory is what a step takes beside the model: at most MAX_GRAPHS graphs are kept, those
+    that were used last.
     """
 
     def __init__(self, backend: Any, max_batch: int, max_context: int) -> None:
@@ -66,7 +67,7 @@ class DecodeGraphs:
         key = self._backend.graph_key
         captured = self._graphs.pop(key, None)
         if captured is None:
-            return self._capture(key, size, call)[:n]
+            return self._capture(size, call)[:n]
         self._graphs[key] = captured  # at the end, so that it is the last to go
         captured.graph.replay()
         return captured.logits[:n]
@@ -79,22 +80,26 @@ class DecodeGraphs:
         np.stack([token_ids, positions], out=staging.numpy()[:, : len(token_ids)])
         self._inputs.copy_(staging, non_blocking=True)
 
-    def _capture(self, key: Hashable, size: int, call: Call) -> Tensor:
+    def _capture(self, size: int, call: Call) -> Tensor:
+        """The planned step, and graphs for every plan of its size."""
         token_ids, positions = self._inputs[:, :size]
         # Compiles what is to be compiled, and is this step.
         logits = call(token_ids, positions)
-        graph = torch.cuda.CUDAGraph()
-        with _captured_in(graph):
-            captured = call(token_ids, positions)
-        if len(self._graphs) == MAX_GRAPHS:
-            del self._graphs[next(iter(self._graphs))]
-        self._graphs[key] = Captured(graph, captured)
+        # They are never replayed side by side, and logits of one are read before those of another.
+        pool = torch.cuda.graph_pool_handle()
+        for key in self._backend.graph_keys():
+            graph = torch.cuda.CUDAGraph()
+            with self._backend.as_if(key), _captured_in(graph, pool):
+                captured = call(token_ids, positions)
+            if len(self._graphs) == MAX_GRAPHS:
+                del self._graphs[next(iter(self._graphs))]
+            self._graphs[key] = Captured(graph, captured)
         return logits
 
 
 @contextmanager
-def _captured_in(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
-    """As `torch.cuda.graph`, with nothing else given back meanwhile.
+def _captured_in(graph: torch.cuda.CUDAGraph, pool: Any) -> Iterator[None]:
+    """As `torch.cuda.graph` with the memory pool `pool`, with nothing else given back meanwhile.
 
     A graph that a collection of garbage finds would be destroyed, which ends a capture as an error.
     Other threads may do as they like but wait for the whole device, which ends one too. A capture
@@ -105,7 +110,7 @@ def _captured_in(graph: torch.cuda.CUDAGraph) -> Iterator[None]:
         gc.disable()
         try:
             torch.cuda.synchronize()
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool, capture_error_mode="thread_local"):
                 yield
         finally:
             if collects:

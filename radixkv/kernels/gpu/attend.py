@@ -83,17 +83,15 @@ def _step(
 
 
 @triton.jit
-def _attend(
-    q, k_pool, v_pool, table, table_stride, items, count, q_indices, out, partial_lse, sinks,
+def _item(
+    unit, q, k_pool, v_pool, table, table_stride, items, q_indices, out, partial_lse, sinks,
     scale, softcap, v_scale, window,
     H: tl.constexpr, HK: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PAGE: tl.constexpr,
     ROWS: tl.constexpr, SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
     DIRECT: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    # In one dimension, the only one that takes more than 65,535.
-    at, kv_head = tl.program_id(0) // HK, tl.program_id(0) % HK
-    if at >= tl.load(count):
-        return
+    """One item under one KV head."""
+    at, kv_head = unit // HK, unit % HK
     item = items + at * 8
     row, start, end, first = (
         tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
@@ -149,12 +147,30 @@ def _attend(
         tl.store(partial_lse + part * H + head, row_max + tl.log2(row_sum), mask=there)
 
 
+@triton.jit
+def _attend(
+    q, k_pool, v_pool, table, table_stride, items, count, q_indices, out, partial_lse, sinks,
+    scale, softcap, v_scale, window,
+    H: tl.constexpr, HK: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PAGE: tl.constexpr,
+    ROWS: tl.constexpr, SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
+    DIRECT: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    # In one dimension, the only one that takes more than 65,535.
+    for unit in range(tl.program_id(0), tl.load(count) * HK, tl.num_programs(0)):
+        _item(
+            unit, q, k_pool, v_pool, table, table_stride, items, q_indices, out, partial_lse, sinks,
+            scale, softcap, v_scale, window, H, HK, D, PAD_D, PAGE, ROWS, SLOTS, WINDOW, SOFTCAP,
+            DIRECT, SINKS, PRECISION,
+        )  # fmt: skip
+
+
 @dataclass(frozen=True)
 class Work:
     """Work items of one tile shape on the device.
 
     items: (capacity, 8) int32. count: (1,) int32, the number of items. q_indices: (n, 2) int32.
-    grid: items that are launched, at least count; a launched item beyond count ends at once.
+    grid: items whose blocks are launched; where there are more items, blocks take one after
+    another, and where there are fewer, the blocks beyond end at once.
     """
 
     items: Tensor

@@ -23,7 +23,7 @@ class Kernel:
     def __init__(
         self, name: str, defined: dict[str, int], device: int, threads: int, shared_bytes: int
     ) -> None:
-        self._device, self._threads, self._shared_bytes = device, threads, shared_bytes
+        self._device, self._threads, self.shared_bytes = device, threads, shared_bytes
         with torch.cuda.device(device):
             self._module = _checked(driver.cuModuleLoadData(_compiled(name, defined)))
         self._function = _checked(driver.cuModuleGetFunction(self._module, name.encode()))
@@ -53,7 +53,7 @@ class Kernel:
         config = driver.CUlaunchConfig()
         config.gridDimX, config.gridDimY, config.gridDimZ = *grid, 1
         config.blockDimX, config.blockDimY, config.blockDimZ = self._threads, 1, 1
-        config.sharedMemBytes, config.hStream = self._shared_bytes, stream.cuda_stream
+        config.sharedMemBytes, config.hStream = self.shared_bytes, stream.cuda_stream
         config.attrs = [_beside()] if beside_last else []
         config.numAttrs = len(config.attrs)
         return config

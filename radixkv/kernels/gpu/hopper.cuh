@@ -24,6 +24,9 @@ __device__ __forceinline__ u32 smem_address(const void* p) {
 __device__ __forceinline__ void barrier_init(u32 bar, int count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count));
 }
+__device__ __forceinline__ void barrier_end(u32 bar) {
+    asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(bar) : "memory");
+}
 __device__ __forceinline__ void barrier_arrive(u32 bar) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(bar) : "memory");
 }

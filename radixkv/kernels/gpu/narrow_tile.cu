@@ -1,9 +1,11 @@
 // Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
-// One block an item and KV head, of one warp for every 16 rows. It copies K and V rows to shared
-// memory STAGES - 1 tiles ahead of the one that it computes with: few rows are bound by memory, and
-// what counts is that much of it is on its way at all times. Scores and sums are computed
-// transposed, slots or dimensions by query rows, so that 8 rows fill a product of the tensor cores.
+// A block of one warp for every 16 rows computes a unit, an item and a KV head. The grid is as
+// large as the card has room for, whatever there is to do: where there are more units, blocks ask
+// for the rest, one after another. A block copies K and V rows to shared memory STAGES - 1 tiles
+// ahead of the one that it computes with: few rows are bound by memory, and what counts is that
+// much of it is on its way at all times. Scores and sums are computed transposed, slots or
+// dimensions by query rows, so that 8 rows fill a product of the tensor cores.
 //
 // Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8, 16, 32 or 64), PAGE, STAGES
 // and, for fp16, HALF.
@@ -249,36 +251,60 @@ struct Consumer {
 
 // A block stays until the kernel before has ended: what waits for this one waits for both.
 __device__ __forceinline__ void stay() {
-    if (blockIdx.x + blockIdx.y == 0) wait_for_last();
+    if (blockIdx.x == 0) wait_for_last();
+}
+
+// The next unit beyond those that blocks began with, for all of the block. memory: what it is done
+// with.
+__device__ __forceinline__ int asked_for(int* taken, char* memory) {
+    int unit = 0;
+    if constexpr (WARPS == 1) {
+        if (threadIdx.x == 0) unit = gridDim.x + atomicAdd(taken, 1);
+        __syncwarp();
+        return __shfl_sync(~0u, unit, 0);
+    }
+    __syncthreads();
+    if (threadIdx.x == 0) *(volatile int*)memory = gridDim.x + atomicAdd(taken, 1);
+    __syncthreads();
+    unit = *(volatile int*)memory;
+    __syncthreads();
+    return unit;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
-                long long table_stride, const Item* items, const int* count, const int2* q_indices,
-                float* partial_o, float* partial_lse, float scale) {
+                long long table_stride, const Item* items, const int* count, int* taken,
+                const int2* q_indices, float* partial_o, float* partial_lse, float scale) {
     extern __shared__ __align__(1024) char memory[];
     Shared& shared = *(Shared*)memory;
     next_may_start();
-    const Item item = items[blockIdx.y];
-    if (blockIdx.y >= *count) return stay();
-    const int head = blockIdx.x, piece = head * D * 2 + threadIdx.x % CHUNKS * 16;
-    Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
-    for (int i = 0; i < STAGES - 1; i++) producer.produce();
-    Consumer consumer(shared, scale);
-    consumer.load_queries(q, q_indices, item, head);
-    u32 stage = 0;
-    // Up to `full` slots into the run, every token sees every slot.
-    const int full = item.limit - item.start;
-    for (int at = 0; at < producer.count; at += TILE) {
-        asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
-        meet();
-        producer.produce();
-        consumer.scores(stage);
-        if (full - at < TILE) consumer.mask(at, items[blockIdx.y]);
-        consumer.softmax();
-        consumer.add_values(stage);
-        stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
+    int unit = blockIdx.x;
+    // There is room for one a block, whether there is one or not: not to wait for the count first.
+    Item item = items[unit / HK];
+    const int units = *count * HK;
+    while (unit < units) {
+        const int head = unit % HK, piece = head * D * 2 + threadIdx.x % CHUNKS * 16;
+        Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
+        for (int i = 0; i < STAGES - 1; i++) producer.produce();
+        Consumer consumer(shared, scale);
+        consumer.load_queries(q, q_indices, item, head);
+        u32 stage = 0;
+        // Up to `full` slots into the run, every token sees every slot.
+        const int full = item.limit - item.start;
+        for (int at = 0; at < producer.count; at += TILE) {
+            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            meet();
+            producer.produce();
+            consumer.scores(stage);
+            if (full - at < TILE) consumer.mask(at, items[unit / HK]);
+            consumer.softmax();
+            consumer.add_values(stage);
+            stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
+        }
+        consumer.store(partial_o, partial_lse, q_indices, item, head);
+        if (units <= gridDim.x) break;
+        unit = asked_for(taken, memory);
+        if (unit < units) item = items[unit / HK];
     }
-    consumer.store(partial_o, partial_lse, q_indices, item, head);
     stay();
 }

@@ -7,11 +7,10 @@ from torch import Tensor
 
 from radixkv.kernels.gpu.attend import LOG2E, Work
 from radixkv.kernels.gpu.cuda import Kernel
+from radixkv.kernels.gpu.merging import MERGE_BLOCKS, WARPS
 
 DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
-# Warps of a block of `merge.cu`, and parts that one of them has on their way.
-WARPS, AT_ONCE = 8, 4
 
 
 def attend_wide(
@@ -26,18 +25,21 @@ def attend_wide(
     scale: float,
     page_size: int,
     rows: int,
+    blocks: int,
 ) -> None:
     """As `attend`, for items whose queries all see the whole run, without softcap or v_scale.
 
-    q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item, 64 or 128.
-    The next kernel may start beside this one.
+    q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item at most, 64
+    or 128. blocks: the grid, up to one for each multiprocessor. The next kernel may start beside
+    this one.
     """
     # A warpgroup fetches. What computes less waits more for memory.
     stages = 4 if rows == 64 else 3
     kernel = _tile("wide_tile", *_shape(q, k_pool), page_size, rows, stages)
     kernel.launch(
-        (k_pool.shape[1], work.grid), q, k_pool, v_pool, table, table.stride(0), work.items,
-        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=False,
+        (blocks, 1), q, k_pool, v_pool, table, table.stride(0),
+        work.items, work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E,
+        beside_last=False,
     )  # fmt: skip
 
 
@@ -52,20 +54,23 @@ def attend_narrow(
     *,
     scale: float,
     page_size: int,
+    taken: Tensor,
     rows: int,
     stages: int,
     beside_last: bool,
 ) -> None:
     """As `attend_wide`, for few rows, 8, 16, 32 or 64, whose queries need not see all of a run.
 
-    stages: of 16 slots, in shared memory. beside_last: starts while the kernel launched before
-    runs, once all of that runs, and ends after it. The next kernel may start beside this one.
+    stages: of 16 slots, in shared memory. taken: (1,) int32, 0 before, how many units blocks took
+    beyond their first. beside_last: starts while the kernel launched before runs, once all of that
+    runs, and ends after it. The grid is what the card has room for. The next kernel may start
+    beside this one.
     """
     kernel = _tile("narrow_tile", *_shape(q, k_pool), page_size, rows, stages)
+    blocks = _multiprocessors(q.device.index) * (SHARED_BYTES // (kernel.shared_bytes + 1024))
     kernel.launch(
-        (k_pool.shape[1], work.grid), q, k_pool, v_pool, table, table.stride(0), work.items,
-        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E,
-        beside_last=beside_last,
+        (blocks, 1), q, k_pool, v_pool, table, table.stride(0), work.items, work.count, taken,
+        work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=beside_last,
     )  # fmt: skip
 
 
@@ -76,19 +81,30 @@ def merge_beside(
     out: Tensor,
     sinks: Tensor | None,
     *,
-    most_parts: int,
+    split: Tensor,
+    taken: Tensor,
 ) -> None:
     """As `merge_states`; starts before the kernel that writes the partial results has ended, and
-    waits for it. out: one of DTYPES, the last dimension one of DIMS. most_parts: about as many as a
-    token has at most, which shapes how they are merged."""
+    waits for it. out: one of DTYPES, the last dimension one of DIMS. split: (1,) int32, see
+    `split_of`. taken: see `attend_narrow`; it is 0 again afterwards."""
     tokens, heads, dim = out.shape
     sinks = None if sinks is None else sinks.float().contiguous()
-    split = min(WARPS, 1 << max(0, (most_parts - 1) // AT_ONCE).bit_length())
-    kernel = _merge(out.device.index, heads, dim, out.dtype == torch.float16, split)
+    kernel = _merge(out.device.index, heads, dim, out.dtype == torch.float16)
+    rows = tokens * heads
+    blocks = min(MERGE_BLOCKS * _multiprocessors(out.device.index), rows)
     kernel.launch(
-        (-(-tokens * heads * split // WARPS), 1), partial_o, partial_lse, merge_indptr, sinks, out,
-        tokens * heads, beside_last=True,
+        (blocks, 1), partial_o, partial_lse, merge_indptr, sinks, out, rows, split, taken,
+        beside_last=True,
     )  # fmt: skip
+
+
+# Of a multiprocessor, for all its blocks; one takes 1,024 more than it asks for.
+SHARED_BYTES = 228 * 1024
+
+
+@cache
+def _multiprocessors(device: int) -> int:
+    return torch.cuda.get_device_properties(device).multi_processor_count
 
 
 # Device, heads, KV heads, head size, whether fp16.
@@ -113,15 +129,13 @@ def _tile(
 ) -> Kernel:
     defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size, "ROWS": rows}
     defined |= {"STAGES": stages} | ({"HALF": 1} if is_half else {})
-    slots, threads, barriers = (16, max(32, 2 * rows), 0)
     if name == "wide_tile":
-        slots, threads, barriers = 64, 128 + 2 * rows, 32 * stages
-    return Kernel(name, defined, device, threads, 2 * stages * slots * dim * 2 + barriers)
+        return Kernel(name, defined, device, 128 + 2 * rows, 2 * stages * (64 * dim * 2 + 16))
+    return Kernel(name, defined, device, max(32, 2 * rows), 2 * stages * 16 * dim * 2)
 
 
 @cache
-def _merge(device: int, heads: int, dim: int, is_half: bool, split: int) -> Kernel:
+def _merge(device: int, heads: int, dim: int, is_half: bool) -> Kernel:
     # The header asks for KV heads, which do not matter here.
-    defined = {"H": heads, "HK": 1, "D": dim, "WARPS": WARPS, "SPLIT": split}
-    defined |= {"HALF": 1} if is_half else {}
+    defined = {"H": heads, "HK": 1, "D": dim, "WARPS": WARPS} | ({"HALF": 1} if is_half else {})
     return Kernel("merge", defined, device, 32 * WARPS, 0)

@@ -1,9 +1,9 @@
 // Attention of up to ROWS query rows (queries x heads that share a KV head) over one run of slots.
 //
-// One block an item and KV head. Warps 0 to 3 fetch: they look slots up in the table and copy K and
-// V rows to shared memory, STAGES tiles ahead. One or two warpgroups compute, 64 rows each; the
-// softmax of a tile runs while the tensor cores multiply the tile before it with V. A warpgroup
-// without rows sits out.
+// A block computes one unit (an item and a KV head), then what is a whole grid further. Warps 0 to
+// 3 fetch: they look slots up in the table and copy K and V rows to shared memory, STAGES tiles
+// ahead. One or two warpgroups compute, 64 rows each; the softmax of a tile runs while the tensor
+// cores multiply the tile before it with V. A warpgroup without rows sits out.
 //
 // Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (64 or 128), PAGE, STAGES and, for
 // fp16, HALF.
@@ -256,6 +256,63 @@ struct Consumer {
     }
 };
 
+// All threads of the block are here. Not __syncthreads(): the roles come here by ways of their own.
+__device__ __forceinline__ void meet() {
+    asm volatile("bar.sync 1, %0;" ::"n"(128 + 2 * ROWS) : "memory");
+}
+
+// Before a unit that so many consumers compute: barriers as new.
+__device__ __forceinline__ void begin(Shared& shared, int consumers, bool is_first) {
+    if (!is_first) meet();
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < STAGES; i++) {
+            if (!is_first) {
+                barrier_end(smem_address(&shared.full_k[i]));
+                barrier_end(smem_address(&shared.full_v[i]));
+                barrier_end(smem_address(&shared.empty_k[i]));
+                barrier_end(smem_address(&shared.empty_v[i]));
+            }
+            barrier_init(smem_address(&shared.full_k[i]), 128);
+            barrier_init(smem_address(&shared.full_v[i]), 128);
+            barrier_init(smem_address(&shared.empty_k[i]), consumers);
+            barrier_init(smem_address(&shared.empty_v[i]), consumers);
+        }
+        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
+    }
+    meet();
+}
+
+__device__ __forceinline__ int consumers_of(const Item& item) {
+    return GROUPS == 2 && item.queries * G > 64 ? 2 : 1;
+}
+
+__device__ __forceinline__ int tiles_of(const Item& item) {
+    return (item.end - item.start + TILE - 1) / TILE;
+}
+
+__device__ __forceinline__ void consume(Shared& shared, const char* q, const int2* q_indices,
+                                        const Item& item, int head, int group, int thread,
+                                        float scale, float* partial_o, float* partial_lse) {
+    const int tiles = tiles_of(item);
+    Consumer consumer(shared, thread, scale);
+    consumer.load_queries(q, q_indices, item, head, group);
+    consumer.consume(tiles, item.end - item.start - (tiles - 1) * TILE);
+#pragma unroll
+    for (int r = 0; r < 2; r++) {
+        const int at = consumer.row(group, r);
+        if (at / G >= item.queries) continue;
+        const long long out =
+            (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
+        const float over = 1.0f / consumer.row_sum[r];
+        if (thread % 4 == 0)
+            partial_lse[out] = consumer.row_max[r] * scale + __log2f(consumer.row_sum[r]);
+#pragma unroll
+        for (int i = 0; i < D / 8; i++)
+            *(float2*)(partial_o + out * D + i * 8 + thread % 4 * 2) =
+                make_float2(consumer.o[4 * i + 2 * r] * over, consumer.o[4 * i + 2 * r + 1] * over);
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(512, 1)
     wide_tile(const char* q, const char* k, const char* v, const int* table, long long table_stride,
               const Item* items, const int* count, const int2* q_indices, float* partial_o,
@@ -264,49 +321,32 @@ extern "C" __global__ void __launch_bounds__(512, 1)
     Shared& shared = *(Shared*)memory;
     // What reads the rest of the batch runs beside this, and must not start before.
     next_may_start();
-    const Item item = items[blockIdx.y];
-    if (blockIdx.y >= *count) return;
+    const int first = blockIdx.x;
+    // There is room for one a block, whether there is one or not: it is not to wait for the count.
+    prefetch(items + first / HK);
+    const int units = *count * HK;
     // Warp-uniform for the compiler, too: descriptors are made from it.
-    const int head = blockIdx.x, thread = threadIdx.x % 128,
-              warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
-    const int tiles = (item.end - item.start + TILE - 1) / TILE;
-    const int active = GROUPS == 2 && item.queries * G > 64 ? 2 : 1;
-    if (threadIdx.x == 0) {
-        for (int i = 0; i < STAGES; i++) {
-            barrier_init(smem_address(&shared.full_k[i]), 128);
-            barrier_init(smem_address(&shared.full_v[i]), 128);
-            barrier_init(smem_address(&shared.empty_k[i]), active);
-            barrier_init(smem_address(&shared.empty_v[i]), active);
-        }
-        asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
-    }
-    __syncthreads();
+    const int thread = threadIdx.x % 128, warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
+    if (first >= units) return;
     if (warpgroup == 0) {
         asm volatile("setmaxnreg.dec.sync.aligned.u32 32;");
-        const int piece = head * D * 2 + thread % CHUNKS * 16;
-        Producer producer{shared,     k + piece, v + piece, table + item.row * table_stride,
-                          item.start, item.end,  thread};
-        producer.produce(tiles - 1);
+        for (int unit = first; unit < units; unit += gridDim.x) {
+            const Item item = items[unit / HK];
+            begin(shared, consumers_of(item), unit == first);
+            const int piece = unit % HK * D * 2 + thread % CHUNKS * 16;
+            Producer producer{shared,     k + piece, v + piece, table + item.row * table_stride,
+                              item.start, item.end,  thread};
+            producer.produce(tiles_of(item) - 1);
+        }
     } else {
         asm volatile("setmaxnreg.inc.sync.aligned.u32 176;");
         const int group = warpgroup - 1;
-        if (group >= active) return;
-        Consumer consumer(shared, thread, scale);
-        consumer.load_queries(q, q_indices, item, head, group);
-        consumer.consume(tiles, item.end - item.start - (tiles - 1) * TILE);
-#pragma unroll
-        for (int r = 0; r < 2; r++) {
-            const int at = consumer.row(group, r);
-            if (at / G >= item.queries) continue;
-            const long long out =
-                (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
-            const float over = 1.0f / consumer.row_sum[r];
-            if (thread % 4 == 0)
-                partial_lse[out] = consumer.row_max[r] * scale + __log2f(consumer.row_sum[r]);
-#pragma unroll
-            for (int i = 0; i < D / 8; i++)
-                *(float2*)(partial_o + out * D + i * 8 + thread % 4 * 2) = make_float2(
-                    consumer.o[4 * i + 2 * r] * over, consumer.o[4 * i + 2 * r + 1] * over);
+        for (int unit = first; unit < units; unit += gridDim.x) {
+            const Item item = items[unit / HK];
+            begin(shared, consumers_of(item), unit == first);
+            if (group < consumers_of(item))
+                consume(shared, q, q_indices, item, unit % HK, group, thread, scale, partial_o,
+                        partial_lse);
         }
     }
 }
