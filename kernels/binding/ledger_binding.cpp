@@ -65,6 +65,7 @@ void LedgerBinding::give_back(nb::handle slots, nb::handle fence) {
     Slots given(slots);
     check_range(given.items(), given.size());
     Freeing freeing(*this, fence);
+    freeing.renew();
     freeing.prepare_return(given.items(), given.size());
     freeing.commit();
 }
@@ -73,6 +74,7 @@ void LedgerBinding::free(nb::handle slots, nb::handle fence) {
     Slots given(slots);
     check_range(given.items(), given.size());
     Freeing freeing(*this, fence);
+    freeing.renew();
     std::copy_n(given.items(), given.size(), freeing.prepare(given.size()));
     freeing.commit();
 }
@@ -91,10 +93,6 @@ nb::object LedgerBinding::behind(nb::handle fence) const {
 }
 
 // ---- freeing ----
-
-Freeing::Freeing(LedgerBinding& ledger, nb::handle fence) : ledger_(ledger), fence_(fence) {
-    renew();
-}
 
 bool Freeing::renew() {
     nb::object behind = ledger_.behind(fence_);

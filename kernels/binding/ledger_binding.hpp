@@ -60,13 +60,13 @@ class LedgerBinding {
 };
 
 // Slots on their way to the free ones, or behind a fence if one is given or something waits behind
-// one already. Made before the change that it is part of; `prepare` is what can fail last.
+// one already. Renewed before the change that it is part of; `prepare` is what can fail last.
 class Freeing {
   public:
-    // May run Python code, as a tuple is made.
-    Freeing(LedgerBinding& ledger, nb::handle fence);
+    Freeing(LedgerBinding& ledger, nb::handle fence) : ledger_(ledger), fence_(fence) {}
 
-    // Makes it again if what waits is not what waited when it was made; whether it is still right.
+    // Makes sure that it waits behind the right fence; whether it did before. Otherwise Python code
+    // may have run, as a tuple was made.
     bool renew();
 
     // Room for `count` slots; they may be freed then. Nothing has changed yet.

@@ -786,11 +786,13 @@ void TreeBinding::forget(nb::object& fresh_content) noexcept {
 TreeBinding::Taking TreeBinding::prepare_take(uint64_t count, LedgerBinding& ledger,
                                               nb::handle space, Freeing& freeing) {
     uint64_t coming = ledger.coming_size();
-    ShareId whom = count > coming ? spaces_.share_of(space) : NO_SHARE;
-    settle(freeing);  // a fence may have let other threads run
     Taking taking{count};
+    taking.has_room = count <= coming;
+    if (taking.has_room) return taking;
+    ShareId whom = spaces_.share_of(space);
+    settle(freeing);  // a fence may have let other threads run
     taking.has_room = count <= coming + tree_.room_for(whom);
-    if (!taking.has_room || count <= coming) return taking;
+    if (!taking.has_room) return taking;
     taking.evicted = count - coming;
     taking.claim = tree_.shares().claim(whom, count, taking.evicted);
     prepare_eviction(taking.evicted);

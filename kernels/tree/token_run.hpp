@@ -54,7 +54,10 @@ class TokenRun {
         swap(other);
         return *this;
     }
-    ~TokenRun() { std::free(block_); }
+    // Most that are destroyed were moved from: asking spares the call.
+    ~TokenRun() {
+        if (block_) std::free(block_);
+    }
 
     int32_t* tokens() { return block_; }
     const int32_t* tokens() const { return block_; }

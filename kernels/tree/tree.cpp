@@ -184,7 +184,7 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) noexcept {
     nodes_[after].prev_sibling = by;
 }
 
-NodeId Tree::split(NodeId id, TokenRun head_run, TokenRun tail_run) noexcept {
+NodeId Tree::split(NodeId id, TokenRun&& head_run, TokenRun&& tail_run) noexcept {
     uint32_t at = head_run.length;
     assert(0 < at && at < nodes_[id].length && at % page_size == 0);
     NodeId head_id = nodes_.add();
@@ -207,7 +207,7 @@ NodeId Tree::split(NodeId id, TokenRun head_run, TokenRun tail_run) noexcept {
     return head_id;
 }
 
-NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) noexcept {
+NodeId Tree::add_leaf(NodeId parent, TokenRun&& run, int64_t priority) noexcept {
     assert(run.length > 0 && run.length % page_size == 0);
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
@@ -237,7 +237,7 @@ Growth Tree::prepare(Path& path, const Descent& found, TokenRun run) {
     return growth;
 }
 
-NodeId Tree::extend(Path& path, Growth growth, NodeId root, int64_t priority,
+NodeId Tree::extend(Path& path, Growth&& growth, NodeId root, int64_t priority,
                     bool is_hit) noexcept {
     assert(nodes_[root].parent == NONE && is_path(path));
     assert(path.empty() || root_of(path[0]) == root);

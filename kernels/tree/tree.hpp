@@ -144,7 +144,7 @@ class Tree {
     // With nothing changed since `prepare`: cuts the node matched in part, hangs a leaf under it
     // (if there are tokens for one), and touches the path, which then has the nodes of the whole
     // key. Returns the leaf.
-    NodeId extend(Path& path, Growth growth, NodeId root, int64_t priority, bool is_hit) noexcept;
+    NodeId extend(Path& path, Growth&& growth, NodeId root, int64_t priority, bool is_hit) noexcept;
 
     // Frees `count` tokens (whole pages, at most `room_for` whom they are) and writes their slots.
     // Calls on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child;
@@ -201,8 +201,8 @@ class Tree {
     void add_child(NodeId parent, NodeId child) noexcept;
     void remove_child(NodeId parent, NodeId child) noexcept;
     void replace_child(NodeId parent, NodeId child, NodeId by) noexcept;
-    NodeId split(NodeId node, TokenRun head, TokenRun tail) noexcept;
-    NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority) noexcept;
+    NodeId split(NodeId node, TokenRun&& head, TokenRun&& tail) noexcept;
+    NodeId add_leaf(NodeId parent, TokenRun&& run, int64_t priority) noexcept;
     void touch(NodeId node) noexcept;
     NodeId remove_leaf(NodeId leaf) noexcept;
     NodeId victim(const Claim& claim, uint64_t& most);
