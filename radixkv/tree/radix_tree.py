@@ -500,6 +500,7 @@ class RadixTree:
 
     def share_sizes(self) -> dict[str | None, ShareSizes]:
         """What is cached now of each share, by salt. Cost: O(shares)."""
+        raise NotImplementedError
 
     def evict_to(self, tickets: Tickets, num_tokens: int, most: int) -> list[slice] | Int64Array:
         """`evict`, with what it returns given back to `tickets`: slices of tickets that follow one
