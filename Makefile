@@ -146,7 +146,7 @@ fuzz: build/fuzz/fuzz_tree  ## the tree under libFuzzer, ASan and UBSan for FUZZ
 
 build/fuzz/fuzz_tree: $(TREE_SOURCES) $(wildcard kernels/fuzz/*.?pp)
 	mkdir -p $(@D)
-	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wall -Wextra -I kernels \
+	$(FUZZ_CXX) -std=c++20 $(SANITIZE) -fsanitize=fuzzer -Wl,--wrap=malloc -Wall -Wextra -I kernels \
 	  kernels/fuzz/fuzz_tree.cpp $(filter kernels/tree/%.cpp,$^) -o $@
 
 clean:

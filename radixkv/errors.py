@@ -14,6 +14,7 @@
     │   └── RequestIdReusedError                one request id on two different requests
     ├── SlotNotAllocatedError                   a slot that the caller does not hold
     ├── OutOfSlotsError                         not that many slots are free or evictable now
+    ├── OutOfMemoryError (a MemoryError too)    a call found no memory, and changed nothing
     ├── LeaseNotFoundError                      a lease that has ended or never existed
     │   └── LeaseExpiredError                   it may have ended by the holder's own clock
     ├── PinNotFoundError                        a pin that was dropped or never existed
@@ -134,6 +135,12 @@ class OutOfSlotsError(RadixKVError):
     """Fewer slots than asked for are free or evictable now; wait, or free some."""
 
     reason = "OUT_OF_SLOTS"
+
+
+class OutOfMemoryError(RadixKVError, MemoryError):
+    """The native core found no memory for a call, which changed nothing; it may be made again."""
+
+    reason = "OUT_OF_MEMORY"
 
 
 class LeaseNotFoundError(RadixKVError):

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 #include <type_traits>
 
 #define NPY_NO_DEPRECATED_API NPY_1_7_API_VERSION
@@ -21,7 +22,10 @@ template <class Item>
 nb::object new_array_of(int type, size_t n, Item*& items) {
     npy_intp size = static_cast<npy_intp>(n);
     PyObject* array = PyArray_SimpleNew(1, &size, type);
-    if (!array) throw nb::python_error();
+    if (!array) {
+        PyErr_Clear();
+        throw std::bad_alloc();
+    }
     items = static_cast<Item*>(PyArray_DATA(reinterpret_cast<PyArrayObject*>(array)));
     return nb::steal(array);
 }

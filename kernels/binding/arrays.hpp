@@ -10,7 +10,7 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 or int64 array of `n` items, and where they are. Throws when memory runs out.
+// An int32 or int64 array of `n` items, and where they are. Throws std::bad_alloc.
 nanobind::object new_array(size_t n, int32_t*& items);
 nanobind::object new_array(size_t n, int64_t*& items);
 

@@ -2,6 +2,7 @@
 // is read.
 #pragma once
 
+#include <algorithm>
 #include <vector>
 
 #include "python.hpp"
@@ -19,7 +20,16 @@ struct Change {
 
 class Changes {
   public:
-    explicit Changes(std::vector<Change> changes) : changes_(std::move(changes)) {}
+    // Makes sure that the next `count` calls of `add` cannot fail.
+    void reserve(size_t count) {
+        if (size_t most = changes_.size() + count; most > changes_.capacity())
+            changes_.reserve(std::max(most, 2 * changes_.size()));
+    }
+
+    void add(Change change) noexcept { changes_.push_back(std::move(change)); }
+
+    // Gives back what was reserved and not needed.
+    void shrink() noexcept { changes_.shrink_to_fit(); }
 
     size_t size() const { return changes_.size(); }
     uint64_t num_bytes() const;

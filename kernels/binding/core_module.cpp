@@ -125,12 +125,21 @@ void bind_tree(nb::module_& module) {
              nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
+        .def("evict_below_into", &TreeBinding::evict_below_into, "token_ids"_a.none(), "ledger"_a,
+             "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
         .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
         .def("share_sizes", &TreeBinding::share_sizes)
         .def("evict_to", &TreeBinding::evict_to, "tickets"_a.none(), "num_tokens"_a.none(),
              "most"_a.none())
+        .def("evict_into", &TreeBinding::evict_into, "num_tokens"_a.none(), "ledger"_a,
+             "fence"_a.none() = nb::none())
+        .def("evict_beyond_caps_into", &TreeBinding::evict_beyond_caps_into, "ledger"_a,
+             "fence"_a.none() = nb::none())
+        .def("take", nb::overload_cast<nb::handle, LedgerBinding&, nb::handle>(&TreeBinding::take),
+             "n"_a.none(), "ledger"_a, "namespace"_a.none() = nb::none())
         .def("reset", &TreeBinding::reset)
+        .def("reset_into", &TreeBinding::reset_into, "ledger"_a, "readers"_a)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0)

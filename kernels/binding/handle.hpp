@@ -27,7 +27,7 @@ class LockedHandles {
     LockedHandles(const LockedHandles&) = delete;
     LockedHandles& operator=(const LockedHandles&) = delete;
 
-    void add_lock(Handle& handle) {
+    void add_lock(Handle& handle) noexcept {
         if (handle.locks++) return;
         Py_INCREF(handle.self);
         handle.next = end_.next;
@@ -36,7 +36,7 @@ class LockedHandles {
         end_.next = &handle;
     }
 
-    void remove_lock(Handle& handle) {
+    void remove_lock(Handle& handle) noexcept {
         if (--handle.locks) return;
         handle.prev->next = handle.next;
         handle.next->prev = handle.prev;

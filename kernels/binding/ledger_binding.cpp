@@ -1,5 +1,8 @@
 #include "ledger_binding.hpp"
 
+#include <algorithm>
+#include <iterator>
+
 #include "input.hpp"
 
 namespace radixkv {
@@ -25,7 +28,9 @@ void LedgerBinding::collect() {
         if (!nb::cast<bool>(nb::bool_(nb::object(first[0].attr("query")())))) return;
         // A query that called the cache was overtaken by its own call.
         if (!is_anything_deferred() || !nb::object(deferred_[0]).is(first)) continue;
-        pool().free(nb::object(deferred_.attr("popleft")()[1]));
+        nb::object slots = first[1];
+        deferred_.attr("popleft")();
+        pool().free(slots);
     }
 }
 
@@ -59,40 +64,86 @@ void LedgerBinding::check_range(const int32_t* slots, size_t n) const {
 void LedgerBinding::give_back(nb::handle slots, nb::handle fence) {
     Slots given(slots);
     check_range(given.items(), given.size());
-    give_back({given.items(), given.items() + given.size()}, fence);
-}
-
-// They are freed with the last request that held them.
-void LedgerBinding::give_back(std::vector<int32_t> slots, nb::handle fence) {
-    auto* sharers = static_cast<int32_t*>(array_data(sharers_));
-    auto* is_retired = static_cast<bool*>(array_data(is_retired_));
-    size_t done = 0;
-    for (int32_t slot : slots) {
-        if (sharers[slot] > 0) {
-            --sharers[slot];
-        } else {
-            is_retired[slot] = false;
-            slots[done++] = slot;
-        }
-    }
-    free(slots.data(), done, fence);
-}
-
-// Behind the latest fence if no fence is given: what reads them may still run.
-void LedgerBinding::free(const int32_t* slots, size_t n, nb::handle fence) {
-    nb::object behind = nb::borrow(fence);
-    if (behind.is_none() && is_anything_deferred()) behind = deferred_[-1][0];
-    if (!behind.is_none()) {
-        // Even without slots: what the tree gives up meanwhile waits behind this fence.
-        deferred_.attr("append")(nb::make_tuple(behind, copy_array(slots, n)));
-    } else if (n) {
-        pool().free(slots, n);
-    }
+    Freeing freeing(*this, fence);
+    freeing.prepare_return(given.items(), given.size());
+    freeing.commit();
 }
 
 void LedgerBinding::free(nb::handle slots, nb::handle fence) {
     Slots given(slots);
-    free(given.items(), given.size(), fence);
+    check_range(given.items(), given.size());
+    Freeing freeing(*this, fence);
+    std::copy_n(given.items(), given.size(), freeing.prepare(given.size()));
+    freeing.commit();
+}
+
+void LedgerBinding::retire(const std::vector<int32_t>& slots, const int32_t* readers) noexcept {
+    for (int32_t slot : slots) {
+        retired()[slot] = true;
+        sharers_of()[slot] += readers[slot] - 1;
+    }
+}
+
+// The latest fence if no fence is given: what reads slots that are freed may still run.
+nb::object LedgerBinding::behind(nb::handle fence) const {
+    if (!fence.is_none() || !is_anything_deferred()) return nb::borrow(fence);
+    return deferred_[-1][0];
+}
+
+// ---- freeing ----
+
+Freeing::Freeing(LedgerBinding& ledger, nb::handle fence) : ledger_(ledger), fence_(fence) {
+    renew();
+}
+
+bool Freeing::renew() {
+    nb::object behind = ledger_.behind(fence_);
+    if (behind.is_none()) entry_.reset();
+    if (behind.is_none() || (entry_ && PyTuple_GET_ITEM(entry_.ptr(), 0) == behind.ptr()))
+        return true;
+    entry_ = nb::make_tuple(behind, nb::none());
+    renew();
+    return false;
+}
+
+// Even without slots an entry is made: what the tree gives up meanwhile waits behind its fence.
+int32_t* Freeing::prepare(size_t count) {
+    int32_t* slots;
+    count_ = count;
+    if (entry_) {
+        set_item(entry_, 1, new_array(count, slots));
+        ledger_.deferred_.attr("append")(entry_);
+    } else {
+        freed_.resize(count);
+        slots = freed_.data();
+    }
+    slots_ = slots;
+    return slots;
+}
+
+void Freeing::prepare_return(const int32_t* slots, size_t n) {
+    const int32_t* sharers = ledger_.sharers_of();
+    const bool* is_retired = ledger_.retired();
+    bool has_shared = false;
+    for (size_t i = 0; i < n; ++i) {
+        has_shared |= sharers[slots[i]] > 0;
+        has_retired_ |= is_retired[slots[i]];
+    }
+    if (!has_shared && !entry_) {
+        slots_ = slots;  // as they are
+        count_ = n;
+        return;
+    }
+    std::copy_if(slots, slots + n, std::back_inserter(shared_),
+                 [&](int32_t slot) { return sharers[slot] > 0; });
+    std::copy_if(slots, slots + n, prepare(n - shared_.size()),
+                 [&](int32_t slot) { return sharers[slot] == 0; });
+}
+
+void Freeing::commit() {
+    if (!entry_ && count_) ledger_.pool().free(slots_, count_);
+    for (size_t i = 0; has_retired_ && i < count_; ++i) ledger_.retired()[slots_[i]] = false;
+    for (int32_t slot : shared_) --ledger_.sharers_of()[slot];
 }
 
 }  // namespace radixkv

@@ -1,5 +1,7 @@
 #include "python.hpp"
 
+#include <exception>
+
 #include "arrays.hpp"
 
 namespace radixkv {
@@ -7,6 +9,16 @@ namespace radixkv {
 namespace {
 
 nb::object interned(const char* name) { return nb::steal(PyUnicode_InternFromString(name)); }
+
+void translate(const std::exception_ptr& thrown, void*) {
+    try {
+        std::rethrow_exception(thrown);
+    } catch (const std::bad_alloc&) {
+        PyErr_SetString(python().OutOfMemoryError.ptr(),
+                        "a call must find the memory that it takes; there was none, and nothing "
+                        "has changed");
+    }
+}
 
 // Never freed: objects of Python must not be released after the interpreter is gone.
 Imports* looked_up = nullptr;
@@ -29,6 +41,7 @@ void import_python() {
         .InvalidSlotsError = errors.attr("InvalidSlotsError"),
         .InvalidTokensError = errors.attr("InvalidTokensError"),
         .NotLockedError = errors.attr("NotLockedError"),
+        .OutOfMemoryError = errors.attr("OutOfMemoryError"),
         .OutOfSlotsError = errors.attr("OutOfSlotsError"),
         .SlotNotAllocatedError = errors.attr("SlotNotAllocatedError"),
         .StaleHandleError = errors.attr("StaleHandleError"),
@@ -70,6 +83,7 @@ void import_python() {
         .get_policy = policies.attr("get_policy"),
         .shares_in_pages = shares.attr("in_pages"),
     };
+    nb::register_exception_translator(translate);
 }
 
 const Imports& python() { return *looked_up; }

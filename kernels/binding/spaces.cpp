@@ -65,8 +65,14 @@ NodeId Spaces::find_or_add(nb::handle space) {
     if (root != NONE) return root;
     nb::object key = key_of(space);
     root = tree_.add_root(tree_.policy().reads_prefixes() ? hash_of(space) : 0, share_of(space));
-    by_root_[root] = {key, nb::borrow(space)};
-    by_key_[key] = nb::int_(root);
+    try {
+        by_root_[root] = {key, nb::borrow(space)};
+        by_key_[key] = nb::int_(root);
+    } catch (...) {
+        by_root_.erase(root);
+        tree_.remove_root(root);
+        throw;
+    }
     remember(space, root);
     return root;
 }

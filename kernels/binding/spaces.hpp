@@ -32,6 +32,8 @@ class Spaces {
     void remove(NodeId root);
     void clear();
 
+    size_t size() const { return by_root_.size(); }
+
     // In the order in which they came.
     std::vector<NodeId> roots() const;
 

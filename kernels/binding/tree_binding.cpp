@@ -117,14 +117,6 @@ void check_known_length(uint32_t length, size_t size) {
                                              std::to_string(length) + " tokens");
 }
 
-std::string show_row(nb::handle row) {
-    if (!nb::hasattr(row, "dtype") || !nb::hasattr(row, "flags"))
-        return nb::cast<std::string>(row.type().attr("__name__"));
-    nb::object dtype = row.attr("dtype"), shape = row.attr("shape");
-    std::string shown = nb::cast<std::string>(nb::str(dtype)) + " of shape " + show(shape);
-    return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
-}
-
 TicketsBinding& checked_tickets(nb::handle tickets) {
     TicketsBinding* binding = nullptr;
     if (nb::try_cast(tickets, binding) && binding) return *binding;
@@ -147,6 +139,14 @@ nb::object slice_or_array(const std::vector<int32_t>& tickets) {
     int64_t begin = tickets.front(), end = begin + static_cast<int64_t>(tickets.size());
     if (tickets.back() == end - 1) return new_slice(begin, end);
     return copy_wide(tickets.data(), tickets.size());
+}
+
+std::string show_row(nb::handle row) {
+    if (!nb::hasattr(row, "dtype") || !nb::hasattr(row, "flags"))
+        return nb::cast<std::string>(row.type().attr("__name__"));
+    nb::object dtype = row.attr("dtype"), shape = row.attr("shape");
+    std::string shown = nb::cast<std::string>(nb::str(dtype)) + " of shape " + show(shape);
+    return nb::cast<bool>(row.attr("flags").attr("writeable")) ? shown : shown + ", read-only";
 }
 
 int32_t* checked_row(nb::handle row, size_t size) {
@@ -206,7 +206,7 @@ uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content
 }
 
 // Makes the path of a descent the newest there is; where the descent ended.
-Place TreeBinding::touch(const Descent& found, const Path& path) {
+Place TreeBinding::touch(const Descent& found, const Path& path) noexcept {
     NodeId last = found.partial;
     if (last == NONE && !path.empty()) last = path.back();
     tree_.touch(path);
@@ -358,15 +358,23 @@ nb::object TreeBinding::path_of(nb::handle object) {
     return named_tuple(python().KeptPath, std::move(codes_array), std::move(slots_array));
 }
 
+// Locks what ends where a node ends, with room for that.
+void TreeBinding::lock_whole(Handle& handle) {
+    assert(handle.place.node == NONE || tree_.node(handle.place.node).end() == handle.place.length);
+    tree_.lock(handle.place.node);
+    locked_.add_lock(handle);
+}
+
 // ---- inserting ----
 
-// new_slots(begin, count) says what slots `count` tokens get from `begin` on. What was there is
-// copied by copy_found(Path, Descent). Both come before anything changes.
-template <class Key, class NewSlots, class CopyFound>
-std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key key,
-                                                             const Insert& how,
-                                                             const NewSlots& new_slots,
-                                                             const CopyFound& copy_found) {
+// Makes `handle` stand for the whole key. new_slots(begin, count) says what slots `count` tokens
+// get from `begin` on. prepare(Path, Descent) is what fails last: nothing has changed before it,
+// and what comes behind it does not fail.
+template <class Key, class NewSlots, class Prepare>
+std::optional<TreeBinding::Stored> TreeBinding::insert_key(NodeId root, Key key, const Insert& how,
+                                                           nb::handle space, Handle& handle,
+                                                           const NewSlots& new_slots,
+                                                           const Prepare& prepare) {
     uint32_t from = how.known.length;
     if (is_suspect(key, from)) return std::nullopt;
     if (key.size - from != how.count) {
@@ -380,33 +388,40 @@ std::optional<TreeBinding::Inserted> TreeBinding::insert_key(NodeId root, Key ke
     uint32_t count = whole - found.length;
     TokenRun run(new_slots(found.length, count), count);
     if (!key.copy(found.length, count, run.tokens())) return std::nullopt;
-    copy_found(path_, found);
-    NodeId leaf = tree_.extend(path_, found, root, std::move(run), how.priority, how.is_hit);
-    Place place = tree_.place(path_.empty() ? NONE : path_.back(), whole);
-    return Inserted{found.length, leaf, place};
+    Stored stored = prepare_stored(run, how.has_content);
+    if (count) reserve_changes(1);
+    Growth growth = tree_.prepare(path_, found, std::move(run));
+    prepare(path_, found);
+    NodeId leaf = tree_.extend(path_, std::move(growth), root, how.priority, how.is_hit);
+    handle.place = tree_.place(path_.empty() ? NONE : path_.back(), whole);
+    if (leaf != NONE) record_stored(leaf, stored, space);
+    return stored;
 }
 
-// Finds or makes the root for `space`, calls use(key), and records what was stored.
-template <class Use>
-auto TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool checked,
-                               nb::handle space, const Use& use) {
+// Finds or makes the root for `space`, calls use(key), and counts the content that was stored.
+// prepare() is for what may run Python code; whether it did not.
+template <class Prepare, class Use>
+void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool checked,
+                               nb::handle space, const Prepare& prepare, const Use& use) {
     NodeId root = NONE;
     auto drop_empty_root = [&](void*) {
         if (root != NONE && tree_.node(root).is_leaf()) spaces_.remove(root);
     };
     std::unique_ptr<void, decltype(drop_empty_root)> guard(this, drop_empty_root);
-    Inserted inserted;
+    auto settle_all = [&] {
+        do root = settle([&] { return spaces_.find_or_add(space); });
+        while (!prepare());
+    };
+    Stored stored;
     try {
-        inserted = with_key(
-            ids, codes, checked, [&] { root = settle([&] { return spaces_.find_or_add(space); }); },
-            [&](const auto& key) { return use(root, key); });
+        stored = with_key(ids, codes, checked, settle_all,
+                          [&](const auto& key) { return use(root, key); });
     } catch (...) {
         if (codes) content_.attr("settle")();
         throw;
     }
-    if (inserted.leaf != NONE) record_stored(inserted.leaf, space, bool(codes));
+    if (stored.negative) content_.attr("retain")(stored.codes);
     if (codes) content_.attr("settle")();
-    return inserted;
 }
 
 // How many tokens the locked handle `after` stands for; 0 for None. Raises for a handle that is
@@ -444,18 +459,21 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
         check_known_length(from, size);
         check_counts(size - from, own.size());
     }
+    nb::object handle = new_handle({});
+    nb::object result = new_named_tuple(python().InsertResult, 3);
     nb::object codes = encode(ids, content, true, checked);
-    nb::object found;
-    Inserted inserted = insert_codes(ids, codes, checked, space, [&](NodeId root, const auto& key) {
-        Insert how{own.size(), rank, !chunked, known_by(after, key.size)};
-        return insert_key(
-            root, key, how, [&](uint32_t begin, uint32_t) { return own.items() + (begin - from); },
-            [&](const Path& path, const Descent& descent) {
-                found = found_slots(path, descent, from);
-            });
-    });
-    return named_tuple(python().InsertResult, inserted.prefix, std::move(found),
-                       new_handle(inserted.place));
+    auto use = [&](NodeId root, const auto& key) {
+        Insert how{own.size(), rank, !chunked, bool(codes), known_by(after, key.size)};
+        auto new_slots = [&](uint32_t begin, uint32_t) { return own.items() + (begin - from); };
+        auto copy_found = [&](const Path& path, const Descent& descent) {
+            set_item(result, 0, nb::int_(descent.length));
+            set_item(result, 1, found_slots(path, descent, from));
+        };
+        return insert_key(root, key, how, space, handle_in(handle), new_slots, copy_found);
+    };
+    insert_codes(ids, codes, checked, space, [] { return true; }, use);
+    set_item(result, 2, std::move(handle));
+    return result;
 }
 
 // Tickets are looked at first, and taken once they are in the tree.
@@ -465,10 +483,12 @@ nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::hand
     int64_t rank = clamp_int(priority, "priority");
     TicketRing& ring = checked_tickets(tickets).ring();
     uint32_t from = check_known(after, space);
-    nb::object found, taken;
+    nb::object handle = new_handle({});
+    nb::object result = new_named_tuple(python().InsertFromResult, 4);
     std::vector<int32_t> own;
-    Inserted inserted = insert_codes(ids, {}, false, space, [&](NodeId root, const auto& key) {
+    auto use = [&](NodeId root, const auto& key) {
         Known known = known_by(after, key.size);
+        Insert how{key.size - known.length, rank, !chunked, false, known};
         auto new_slots = [&](uint32_t, uint32_t count) {
             own.resize(count);
             if (count <= ring.free_size()) ring.peek(count, own.data());
@@ -476,115 +496,97 @@ nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::hand
         };
         auto copy_found = [&](const Path& path, const Descent& descent) {
             check_room(ring, own.size());
-            taken = slice_or_array(own);
-            found = found_slots(path, descent, from);
+            set_item(result, 0, nb::int_(descent.length));
+            set_item(result, 1, found_slots(path, descent, from));
+            set_item(result, 3, slice_or_array(own));
         };
-        Insert how{key.size - known.length, rank, !chunked, known};
-        auto inserted = insert_key(root, key, how, new_slots, copy_found);
-        if (inserted) ring.take(own.data(), static_cast<uint32_t>(own.size()));
-        return inserted;
-    });
-    return named_tuple(python().InsertFromResult, inserted.prefix, std::move(found),
-                       new_handle(inserted.place), std::move(taken));
+        auto stored = insert_key(root, key, how, space, handle_in(handle), new_slots, copy_found);
+        if (stored) ring.take(own.data(), static_cast<uint32_t>(own.size()));
+        return stored;
+    };
+    insert_codes(ids, {}, false, space, [] { return true; }, use);
+    set_item(result, 2, std::move(handle));
+    return result;
 }
 
-void TreeBinding::record_stored(NodeId leaf, nb::handle space, bool has_content) {
+// ---- recording ----
+
+// Makes sure that the next `count` changes are recorded without fail.
+void TreeBinding::reserve_changes(size_t count) {
+    if (!tracks_) return;
+    if (!changes_) changes_ = nb::cast(Changes());
+    nb::inst_ptr<Changes>(changes_)->reserve(count);
+}
+
+TreeBinding::Stored TreeBinding::prepare_stored(const TokenRun& run, bool has_content) const {
+    Stored stored{has_content ? count_negative(run.tokens(), run.length) : 0, {}};
+    if (stored.negative || (tracks_ && run.length))
+        stored.codes = copy_array(run.tokens(), run.length);
+    return stored;
+}
+
+void TreeBinding::record_stored(NodeId leaf, const Stored& stored, nb::handle space) noexcept {
     const Node &node = tree_.node(leaf), &parent = tree_.node(node.parent);
-    uint64_t negative = has_content ? count_negative(node.tokens(), node.length) : 0;
+    content_codes_ += stored.negative;
+    if (!tracks_) return;
+    nb::inst_ptr<Changes>(changes_)->add({node.run, 0, parent.run,
+                                          parent.run_offset + parent.length, stored.codes,
+                                          nb::borrow(space)});
+}
+
+void TreeBinding::record_trimmed(const Trim& trim) noexcept {
+    const Node& node = trim.node;
     if (tracks_) {
-        changes_.push_back({node.run, 0, parent.run, parent.run_offset + parent.length,
-                            copy_array(node.tokens(), node.length), nb::borrow(space)});
+        nb::inst_ptr<Changes>(changes_)->add({node.run, node.run_offset + trim.keep, 0, 0, {}, {}});
     }
-    if (negative) {
-        content_codes_ += negative;
-        content_.attr("retain")(copy_array(node.tokens(), node.length));
+    if (!content_codes_) return;
+    for (uint32_t i = trim.keep; i < node.length; ++i) {
+        if (node.tokens()[i] < 0) *next_released_++ = node.tokens()[i];
     }
+}
+
+nb::object TreeBinding::take_changes() {
+    if (!changes_ || !nb::inst_ptr<Changes>(changes_)->size()) return python().NO_CHANGES;
+    return std::move(changes_);
 }
 
 // ---- evicting ----
 
-// How many tokens `num_tokens` are, in whole pages and as far as there is room for `whom`.
-uint64_t TreeBinding::count_evictable(nb::handle num_tokens, ShareId whom) {
-    uint64_t wanted = checked_count(num_tokens, "num_tokens");
-    wait_for_readers();
+// Of a wish for `wanted` tokens: whole pages of what is evictable.
+uint64_t TreeBinding::count_victims(uint64_t wanted, ShareId whom) const {
     uint64_t page = tree_.page_size, pages = (wanted + page - 1) / page;
     return std::min(pages, tree_.room_for(whom) / page) * page;
 }
 
 nb::object TreeBinding::evict(nb::handle num_tokens, nb::handle space, nb::handle wanted) {
-    checked_count(num_tokens, "num_tokens");
-    uint64_t page = tree_.page_size, coming = checked_count(wanted, "wanted");
-    coming = (coming + page - 1) / page * page;
+    uint64_t asked = checked_count(num_tokens, "num_tokens");
+    uint64_t page = page_size(), coming = checked_count(wanted, "wanted");
     ShareId whom = spaces_.share_of(space);
-    uint64_t count = count_evictable(num_tokens, whom);
-    int32_t* out;
-    nb::object slots = new_array(count, out);
-    evict_slots(count, out, tree_.shares().claim(whom, coming, count));
-    return slots;
-}
-
-nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
-    nb::object codes = encode(ids, content, false, false);
-    if (!codes) codes = convert_token_ids(ids, "token_ids");
-    auto array = view_int32(codes);
-    Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
-    python().check_whole_pages(key.size, tree_.page_size);
-    NodeId root = settle([&] { return spaces_.find(space); });
-    Descent found = tree_.descend(root, key, path_);
-    std::vector<NodeId> going;
-    if (found.length < key.size) return evict_nodes(going, NONE, 0);
-    NodeId partial = found.partial;
-    tree_.unlocked_below(partial != NONE ? partial : path_.empty() ? root : path_.back(), going);
-    if (partial == NONE || tree_.node(partial).lock_ref) return evict_nodes(going, NONE, 0);
-    return evict_nodes(going, partial, found.length - tree_.node(partial).start);
-}
-
-// Drops `nodes`, in this order, and then of `cut`, unless it is NONE, the tokens from `keep` on.
-nb::object TreeBinding::evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep) {
-    uint64_t count = cut == NONE ? 0 : tree_.node(cut).length - keep;
-    for (NodeId id : nodes) count += tree_.node(id).length;
-    int32_t* out;
-    nb::object slots = new_array(count, out);
-    if (!count) return slots;
-    NodeId empty_root = NONE;
-    std::vector<int32_t> released;
-    auto on_trim = [&](const Trim& trim) { record_trimmed(trim, released); };
-    auto on_empty = [&](NodeId root) { empty_root = root; };
-    tree_.policy().begin_eviction(total_size());
-    for (NodeId id : nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
-    if (cut != NONE) tree_.drop_tail(cut, keep, out, on_trim, on_empty);
-    tree_.policy().end_eviction(total_size());
-    if (empty_root != NONE) spaces_.remove(empty_root);
-    if (!released.empty()) release_content(released);
-    return slots;
-}
-
-nb::object TreeBinding::evict_beyond_caps() {
     wait_for_readers();
-    const Shares& shares = tree_.shares();
-    uint64_t count = 0;
-    for (ShareId id = 0; id < shares.size(); ++id) count += shares[id].beyond_cap(0);
+    uint64_t count = count_victims(asked, whom);
+    Claim claim = tree_.shares().claim(whom, (coming + page - 1) / page * page, count);
     int32_t* out;
     nb::object slots = new_array(count, out);
-    for (ShareId id = 0; id < shares.size(); ++id) {
-        uint64_t own = shares[id].beyond_cap(0);
-        if (!own) continue;
-        evict_slots(own, out, Claim{id, own});
-        out += own;
-    }
+    prepare_eviction(count);
+    evict_slots(count, out, claim);
+    release_content();
     return slots;
 }
 
 nb::object TreeBinding::evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most) {
     TicketsBinding& taken_from = checked_tickets(tickets);
     uint64_t limit = checked_count(most, "most");
-    uint64_t count = count_evictable(num_tokens, NO_SHARE);
+    uint64_t wanted = checked_count(num_tokens, "num_tokens");
+    wait_for_readers();
+    uint64_t count = count_victims(wanted, NO_SHARE);
     std::vector<int32_t> evicted(count);
     int64_t* out;
     nb::object array = new_array(count, out);
-    evict_slots(count, evicted.data(), Claim{});
-    taken_from.free(evicted.data(), count);
+    prepare_eviction(count);
+    evict_slots(count, evicted.data(), {});
     std::copy(evicted.begin(), evicted.end(), out);
+    taken_from.free(evicted.data(), count);
+    release_content();
     try {
         SlotSlices slices(limit);
         bool is_few = visit_ranges(evicted.data(), count, slices);
@@ -594,67 +596,231 @@ nb::object TreeBinding::evict_to(nb::handle tickets, nb::handle num_tokens, nb::
     }
 }
 
-void TreeBinding::evict_slots(uint64_t count, int32_t* out, Claim claim) {
-    std::vector<NodeId> empty_roots;
-    std::vector<int32_t> released;
-    tree_.evict(
-        count, out, [&](const Trim& trim) { record_trimmed(trim, released); },
-        [&](NodeId root) { empty_roots.push_back(root); }, claim);
-    for (NodeId root : empty_roots) spaces_.remove(root);
-    if (!released.empty()) release_content(released);
+// What continues a key and may go. prepare() is for what may run Python code; whether it did not.
+template <class Prepare>
+TreeBinding::Below TreeBinding::find_below(nb::handle ids, nb::handle space, nb::handle content,
+                                           const Prepare& prepare) {
+    nb::object codes = encode(ids, content, false, false);
+    if (!codes) codes = convert_token_ids(ids, "token_ids");
+    auto array = view_int32(codes);
+    Int32Key key{array.items, static_cast<uint32_t>(array.size), true};
+    python().check_whole_pages(key.size, tree_.page_size);
+    NodeId root = NONE;
+    do root = settle([&] { return spaces_.find(space); });
+    while (!prepare());
+    Descent found = tree_.descend(root, key, path_);
+    Below below;
+    if (found.length < key.size) return below;
+    NodeId partial = found.partial;
+    NodeId top = partial != NONE ? partial : path_.empty() ? root : path_.back();
+    tree_.unlocked_below(top, below.nodes);
+    for (NodeId id : below.nodes) below.count += tree_.node(id).length;
+    if (partial == NONE || tree_.node(partial).lock_ref) return below;
+    below.cut = partial;
+    below.keep = found.length - tree_.node(partial).start;
+    below.count += tree_.node(partial).length - below.keep;
+    return below;
 }
 
-void TreeBinding::record_trimmed(const Trim& trim, std::vector<int32_t>& released) {
-    const Node& node = trim.node;
-    if (tracks_) changes_.push_back({node.run, node.run_offset + trim.keep, 0, 0, {}, {}});
-    if (!content_codes_) return;
-    for (uint32_t i = trim.keep; i < node.length; ++i) {
-        if (node.tokens()[i] < 0) released.push_back(node.tokens()[i]);
+void TreeBinding::evict_slots(const Below& below, int32_t* out) noexcept {
+    record_eviction([&](const auto& on_trim, const auto& on_empty) noexcept {
+        tree_.policy().begin_eviction(total_size());
+        for (NodeId id : below.nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
+        if (below.cut != NONE) tree_.drop_tail(below.cut, below.keep, out, on_trim, on_empty);
+        tree_.policy().end_eviction(total_size());
+    });
+}
+
+nb::object TreeBinding::evict_below(nb::handle ids, nb::handle space, nb::handle content) {
+    Below below = find_below(ids, space, content, [] { return true; });
+    int32_t* out;
+    nb::object slots = new_array(below.count, out);
+    if (!below.count) return slots;
+    prepare_eviction(below.count);
+    evict_slots(below, out);
+    release_content();
+    return slots;
+}
+
+uint64_t TreeBinding::evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
+                                       nb::handle content) {
+    Freeing freeing(ledger, nb::none());
+    Below below = find_below(ids, space, content, [&] { return freeing.renew(); });
+    if (!below.count) return 0;
+    prepare_eviction(below.count);
+    evict_slots(below, freeing.prepare(below.count));
+    freeing.commit();
+    release_content();
+    return below.count;
+}
+
+uint64_t TreeBinding::evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence) {
+    uint64_t wanted = checked_count(num_tokens, "num_tokens");
+    Freeing freeing(ledger, fence);
+    settle(freeing);
+    uint64_t count = count_victims(wanted, NO_SHARE);
+    prepare_eviction(count);
+    evict_slots(count, freeing.prepare(count), {});
+    freeing.commit();
+    release_content();
+    return count;
+}
+
+nb::object TreeBinding::evict_beyond_caps() {
+    wait_for_readers();
+    const Shares& shares = tree_.shares();
+    uint64_t count = 0;
+    for (ShareId id = 0; id < shares.size(); ++id) count += shares[id].beyond_cap(0);
+    int32_t* out;
+    nb::object slots = new_array(count, out);
+    prepare_eviction(count);
+    for (ShareId id = 0; id < shares.size(); ++id) {
+        uint64_t own = shares[id].beyond_cap(0);
+        if (!own) continue;
+        evict_slots(own, out, {id, own});
+        out += own;
     }
+    release_content();
+    return slots;
 }
 
-void TreeBinding::release_content(const std::vector<int32_t>& codes) {
-    content_codes_ -= codes.size();
-    content_.attr("release")(copy_array(codes.data(), codes.size()));
+// Share by share, each of them whole.
+uint64_t TreeBinding::evict_beyond_caps_into(LedgerBinding& ledger, nb::handle fence) {
+    uint64_t count = 0;
+    for (ShareId id = 0; id < tree_.shares().size(); ++id) {
+        if (!tree_.shares()[id].beyond_cap(0)) continue;
+        Freeing freeing(ledger, fence);
+        settle(freeing);
+        uint64_t own = tree_.shares()[id].beyond_cap(0);
+        prepare_eviction(own);
+        evict_slots(own, freeing.prepare(own), {id, own});
+        freeing.commit();
+        release_content();
+        count += own;
+    }
+    return count;
+}
+
+// From here to the change no Python runs.
+void TreeBinding::settle(Freeing& freeing) const {
+    do wait_for_readers();
+    while (!freeing.renew() || readers_.load());
+}
+
+// A victim is a node, and loses a page or more.
+void TreeBinding::prepare_eviction(uint64_t count) {
+    reserve_changes(std::min<uint64_t>(count / tree_.page_size, tree_.num_nodes()));
+    empty_roots_.reserve(spaces_.size());
+    if (!content_codes_) return;
+    uint64_t most = std::min(count, content_codes_);
+    released_ = new_array(most, next_released_);
+    std::fill_n(next_released_, most, 0);
+}
+
+void TreeBinding::evict_slots(uint64_t count, int32_t* out, Claim claim) noexcept {
+    record_eviction([&](const auto& on_trim, const auto& on_empty) noexcept {
+        tree_.evict(count, out, on_trim, on_empty, claim);
+    });
+}
+
+// Calls evict(on_trim, on_empty), for which `prepare_eviction` found the memory.
+template <class Evict>
+void TreeBinding::record_eviction(const Evict& evict) noexcept {
+    empty_roots_.clear();
+    int32_t* first_released = next_released_;
+    evict([&](const Trim& trim) { record_trimmed(trim); },
+          [&](NodeId root) { empty_roots_.push_back(root); });
+    content_codes_ -= next_released_ - first_released;
+    for (NodeId root : empty_roots_) spaces_.remove(root);
+}
+
+// Gives back what was prepared and not needed. Comes last: it runs Python code, which may find no
+// memory.
+void TreeBinding::release_content() {
+    if (changes_) nb::inst_ptr<Changes>(changes_)->shrink();
+    if (nb::object released = std::move(released_)) content_.attr("release")(released);
 }
 
 nb::object TreeBinding::reset() {
     nb::object fresh = python().ContentTable();
     wait_for_readers();
     nb::object slots = all_slots();
-    locked_.clear();
-    tree_.clear();
-    spaces_.clear();
-    changes_.clear();
-    content_codes_ = 0;
-    ++epoch_;
-    std::swap(content_, fresh);
+    forget(fresh);
     return slots;
 }
 
-nb::object TreeBinding::take_changes() {
-    if (changes_.empty()) return python().NO_CHANGES;
-    std::vector<Change> taken;
-    taken.swap(changes_);
-    return nb::cast(Changes(std::move(taken)));
+void TreeBinding::reset_into(LedgerBinding& ledger, nb::handle readers) {
+    nb::object fresh = python().ContentTable();
+    Freeing freeing(ledger, nb::none());
+    settle(freeing);
+    nb::object slots = all_slots();
+    auto all = view_int32(slots), reads = view_int32(readers);
+    ledger.check_range(all.items, all.size);
+    if (reads.size < ledger.size())
+        raise(python().InvalidArgumentError, "readers must be an int32 array, one for each slot");
+    std::vector<int32_t> read;
+    for (size_t i = 0; i < all.size; ++i) {
+        if (reads.items[all.items[i]] > 0) read.push_back(all.items[i]);
+    }
+    std::copy_if(all.items, all.items + all.size, freeing.prepare(all.size - read.size()),
+                 [&](int32_t slot) { return reads.items[slot] == 0; });
+    forget(fresh);
+    freeing.commit();
+    ledger.retire(read, reads.items);
+}
+
+void TreeBinding::forget(nb::object& fresh_content) noexcept {
+    locked_.clear();
+    tree_.clear();
+    spaces_.clear();
+    changes_.reset();
+    content_codes_ = 0;
+    ++epoch_;
+    std::swap(content_, fresh_content);
 }
 
 // ---- a request's admission and publication ----
 
-// Slots for `count` tokens, evicting what that takes; false, and none taken, where there is no room
-// now.
-bool TreeBinding::take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out) {
+// Slots for `count` tokens, with what is to be evicted for them. May run Python code, which may
+// raise.
+TreeBinding::Taking TreeBinding::prepare_take(uint64_t count, LedgerBinding& ledger,
+                                              nb::handle space, Freeing& freeing) {
     uint64_t coming = ledger.coming_size();
-    if (count > coming) {
-        ShareId whom = spaces_.share_of(space);
-        wait_for_readers();  // a fence may have let other threads run
-        if (count - coming > tree_.room_for(whom)) return false;
-        std::vector<int32_t> evicted(count - coming);
-        evict_slots(evicted.size(), evicted.data(),
-                    tree_.shares().claim(whom, count, evicted.size()));
-        ledger.free(evicted.data(), evicted.size(), nb::none());
+    ShareId whom = count > coming ? spaces_.share_of(space) : NO_SHARE;
+    settle(freeing);  // a fence may have let other threads run
+    Taking taking{count};
+    taking.has_room = count <= coming + tree_.room_for(whom);
+    if (!taking.has_room || count <= coming) return taking;
+    taking.evicted = count - coming;
+    taking.claim = tree_.shares().claim(whom, count, taking.evicted);
+    prepare_eviction(taking.evicted);
+    ledger.reserve(count);
+    return taking;
+}
+
+// Whether they were taken. Whatever a fence does, what is evicted is freed.
+bool TreeBinding::take(const Taking& taking, LedgerBinding& ledger, Freeing& freeing,
+                       int32_t* out) {
+    if (!taking.has_room) return false;
+    if (taking.evicted) {
+        evict_slots(taking.evicted, freeing.prepare(taking.evicted), taking.claim);
+        freeing.commit();
+        release_content();
     }
-    return ledger.take(count, out);
+    return ledger.take(taking.count, out);
+}
+
+nb::object TreeBinding::take(nb::handle n, LedgerBinding& ledger, nb::handle space) {
+    nb::object answer = nb::make_tuple(ledger.take(n), 0);
+    if (!answer[0].is_none()) return answer;
+    int32_t* out;
+    Freeing freeing(ledger, nb::none());
+    Taking taking = prepare_take(nb::cast<uint64_t>(n), ledger, space, freeing);
+    if (!taking.has_room) return answer;
+    nb::object slots = new_array(taking.count, out);
+    set_item(answer, 1, nb::int_(taking.evicted));
+    if (take(taking, ledger, freeing, out)) set_item(answer, 0, std::move(slots));
+    return answer;
 }
 
 nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle row,
@@ -663,6 +829,9 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     uint64_t more = checked_count(extra, "extra");
     uint64_t limit = max_cached.is_none() ? UINT64_MAX : checked_count(max_cached, "max_cached");
     nb::object codes = encode(ids, content, false, true);
+    nb::object handle = new_handle({});
+    nb::object answer = new_named_tuple(python().AdmitResult, 3);
+    Freeing freeing(ledger, nb::none());
     NodeId root = NONE;
     uint64_t needed = 0;
     Descent found;
@@ -681,22 +850,25 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     int32_t* table = checked_row(row, needed);
     tree_.copy_slots(path_, found.partial, 0, found.length, table);
     // Lock before judging capacity: what is about to be used is not evictable.
-    nb::object handle = new_handle(touch(found, path_));
+    handle_in(handle).place = touch(found, path_);
     inc_lock_ref(handle);
-    uint64_t before = tree_.evictable_size();
     bool is_taken = false;
     try {
-        is_taken = take(needed - found.length, ledger, space, table + found.length);
+        Taking taking = prepare_take(needed - found.length, ledger, space, freeing);
+        nb::int_ cached(taking.has_room ? found.length : 0), evicted(taking.evicted);
+        is_taken = take(taking, ledger, freeing, table + found.length);
+        set_item(answer, 0, is_taken ? nb::object(std::move(cached)) : nb::int_(0));
+        set_item(answer, 2, std::move(evicted));
     } catch (...) {  // a fence may raise
         dec_lock_ref(handle);
         throw;
     }
-    uint64_t evicted = before - tree_.evictable_size();
     if (!is_taken) {
         dec_lock_ref(handle);
-        return named_tuple(python().AdmitResult, 0, nb::none(), evicted);
+    } else {
+        set_item(answer, 1, std::move(handle));
     }
-    return named_tuple(python().AdmitResult, found.length, std::move(handle), evicted);
+    return answer;
 }
 
 nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handle row,
@@ -705,27 +877,32 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     check_known(held, space);
+    nb::object handle = new_handle({});
+    nb::object result = new_named_tuple(python().PublishResult, 2);
+    Freeing duplicates(ledger, fence);
     nb::object codes = encode(ids, content, true, true);
-    int32_t* table = nullptr;
-    std::vector<int32_t> duplicates;
-    Inserted inserted = insert_codes(ids, codes, false, space, [&](NodeId root, const auto& key) {
+    auto use = [&](NodeId root, const auto& key) {
         Known known = known_by(held, key.size);
-        table = checked_row(row, key.size);
-        int32_t* own = table + known.length;
-        Insert how{key.size - known.length, rank, !chunked, known};
+        int32_t *table = checked_row(row, key.size), *own = table + known.length;
+        Insert how{key.size - known.length, rank, !chunked, bool(codes), known};
         ledger.check_range(own, how.count);
-        return insert_key(
-            root, key, how, [&](uint32_t begin, uint32_t) { return table + begin; },
-            [&](const Path& path, const Descent& found) {
-                duplicates.assign(own, table + found.length);
-                tree_.copy_slots(path, found.partial, known.length, found.length, own);
-            });
-    });
-    nb::object handle = new_handle(inserted.place);
-    inc_lock_ref(handle);
-    if (!held.is_none()) dec_lock_ref(held);
-    ledger.give_back(std::move(duplicates), fence);
-    return named_tuple(python().PublishResult, inserted.prefix, std::move(handle));
+        auto new_slots = [&](uint32_t begin, uint32_t) { return table + begin; };
+        auto free_duplicates = [&](const Path& path, const Descent& found) {
+            set_item(result, 0, nb::int_(found.length));
+            duplicates.prepare_return(own, found.length - known.length);
+            duplicates.commit();
+            tree_.copy_slots(path, found.partial, known.length, found.length, own);
+        };
+        auto stored =
+            insert_key(root, key, how, space, handle_in(handle), new_slots, free_duplicates);
+        if (!stored) return stored;
+        lock_whole(handle_in(handle));
+        if (!held.is_none()) dec_lock_ref(held);
+        return stored;
+    };
+    insert_codes(ids, codes, false, space, [&] { return duplicates.renew(); }, use);
+    set_item(result, 1, std::move(handle));
+    return result;
 }
 
 }  // namespace radixkv

@@ -46,15 +46,21 @@ class TreeBinding {
     nb::object path_of(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
                       nb::handle priority, bool chunked, nb::handle after, bool checked);
-    nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
-                           nb::handle priority, bool chunked, nb::handle after);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
+    uint64_t evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
+                              nb::handle content);
     nb::object evict_beyond_caps();
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
+    nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
+                           nb::handle priority, bool chunked, nb::handle after);
     nb::object evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most);
+    uint64_t evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence);
+    uint64_t evict_beyond_caps_into(LedgerBinding& ledger, nb::handle fence);
+    nb::object take(nb::handle n, LedgerBinding& ledger, nb::handle space);
     nb::object reset();
+    void reset_into(LedgerBinding& ledger, nb::handle readers);
 
     // ---- a request's admission and publication: see `RadixTree` ----
 
@@ -114,13 +120,30 @@ class TreeBinding {
         size_t count;  // of slots, for what is behind the known tokens
         int64_t priority;
         bool is_hit;
+        bool has_content;
         Known known;
     };
 
-    struct Inserted {
-        uint32_t prefix;  // tokens that were there
-        NodeId leaf;      // NONE: all of them were
-        Place place;      // the whole key
+    // What is retained of the content of a leaf that was added: see `ContentTable`.
+    struct Stored {
+        uint64_t negative = 0;  // codes below 0
+        nb::object codes;       // nothing: no change is recorded and no code is negative
+    };
+
+    // What `evict_below` will drop: these nodes, in this order, and then the tokens of `cut`,
+    // unless it is NONE, from `keep` on.
+    struct Below {
+        std::vector<NodeId> nodes;
+        NodeId cut = NONE;
+        uint32_t keep = 0;
+        uint64_t count = 0;  // of tokens
+    };
+
+    // What `take` will do, with the memory that takes.
+    struct Taking {
+        uint64_t count = 0, evicted = 0;
+        bool has_room = false;
+        Claim claim = {};
     };
 
     template <class Find>
@@ -134,28 +157,41 @@ class TreeBinding {
     template <class CopyFound>
     Place match(nb::handle ids, nb::handle space, nb::handle content, bool checked,
                 const CopyFound& copy_found);
-    template <class Key, class NewSlots, class CopyFound>
-    std::optional<Inserted> insert_key(NodeId root, Key key, const Insert& how,
-                                       const NewSlots& new_slots, const CopyFound& copy_found);
+    template <class Key, class NewSlots, class Prepare>
+    std::optional<Stored> insert_key(NodeId root, Key key, const Insert& how, nb::handle space,
+                                     Handle& handle, const NewSlots& new_slots,
+                                     const Prepare& prepare);
     nb::object found_slots(const Path& path, const Descent& found, uint32_t from) const;
-    template <class Use>
-    auto insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
-                      const Use& use);
+    template <class Prepare, class Use>
+    void insert_codes(nb::handle ids, const nb::object& codes, bool checked, nb::handle space,
+                      const Prepare& prepare, const Use& use);
 
-    void record_stored(NodeId leaf, nb::handle space, bool has_content);
-    uint64_t count_evictable(nb::handle num_tokens, ShareId whom);
-    void evict_slots(uint64_t count, int32_t* out, Claim claim);
-    nb::object evict_nodes(const std::vector<NodeId>& nodes, NodeId cut, uint32_t keep);
-    void record_trimmed(const Trim& trim, std::vector<int32_t>& released);
-    void release_content(const std::vector<int32_t>& codes);
-    bool take(uint64_t count, LedgerBinding& ledger, nb::handle space, int32_t* out);
-    Place touch(const Descent& found, const Path& path);
+    void reserve_changes(size_t count);
+    Stored prepare_stored(const TokenRun& run, bool has_content) const;
+    void record_stored(NodeId leaf, const Stored& stored, nb::handle space) noexcept;
+    uint64_t count_victims(uint64_t wanted, ShareId whom) const;
+    void settle(Freeing& freeing) const;
+    void prepare_eviction(uint64_t count);
+    void evict_slots(uint64_t count, int32_t* out, Claim claim) noexcept;
+    template <class Prepare>
+    Below find_below(nb::handle ids, nb::handle space, nb::handle content, const Prepare& prepare);
+    void evict_slots(const Below& below, int32_t* out) noexcept;
+    template <class Evict>
+    void record_eviction(const Evict& evict) noexcept;
+    void release_content();
+    void forget(nb::object& fresh_content) noexcept;
+    void record_trimmed(const Trim& trim) noexcept;
+    Taking prepare_take(uint64_t count, LedgerBinding& ledger, nb::handle space, Freeing& freeing);
+    bool take(const Taking& taking, LedgerBinding& ledger, Freeing& freeing, int32_t* out);
+    Place touch(const Descent& found, const Path& path) noexcept;
     nb::object match_result(nb::object slots, const Place& place) const;
     nb::object encode(nb::handle ids, nb::handle content, bool intern, bool checked) const;
     std::vector<Lock> locks() const;
     uint32_t check_known(nb::handle after, nb::handle space);
     Known known_by(nb::handle after, size_t size) const;
     nb::object new_handle(const Place& place) const;
+    static Handle& handle_in(const nb::object& object) { return *nb::inst_ptr<Handle>(object); }
+    void lock_whole(Handle& handle);
     Handle& resolve(nb::handle object, NodeId& node) const;
     void wait_for_readers() const;
 
@@ -168,7 +204,11 @@ class TreeBinding {
     nb::object content_;
     uint64_t content_codes_ = 0;  // negative codes in the tree
     bool tracks_ = false;
-    std::vector<Change> changes_;
+    nb::object changes_;  // `Changes` since they were taken, if there are any
+    // Of the eviction that is under way; kept, so that it has room before it begins.
+    std::vector<NodeId> empty_roots_;
+    nb::object released_;  // codes below 0 that went, then zeros
+    int32_t* next_released_ = nullptr;
     uint64_t number_;
     uint64_t epoch_ = 1;
     std::atomic<int> readers_{0};  // that hold no GIL

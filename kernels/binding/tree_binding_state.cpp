@@ -75,7 +75,7 @@ nb::object TreeBinding::info(const NodeInEpoch& at) const {
 }
 
 Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t most) {
-    std::vector<Change> found;
+    Changes found;
     uint64_t size = 0;
     while (at < ends.size() && size < most) {
         tree_.run_path(ends[at++], path_);
@@ -89,11 +89,12 @@ Changes TreeBinding::runs(const std::vector<Place>& ends, size_t& at, uint64_t m
             const Node& node = tree_.node(id);
             out = std::copy_n(node.tokens(), node.length, out);
         }
-        found.push_back({first.run, 0, above.run, above.run_offset + above.length, std::move(codes),
-                         spaces_.space_of(tree_.root_of(path_[0]))});
+        found.reserve(1);
+        found.add({first.run, 0, above.run, above.run_offset + above.length, std::move(codes),
+                   spaces_.space_of(tree_.root_of(path_[0]))});
         size += length;
     }
-    return Changes(std::move(found));
+    return found;
 }
 
 std::vector<NodeFacts> TreeBinding::table(std::unordered_map<NodeId, nb::object>& spaces) const {

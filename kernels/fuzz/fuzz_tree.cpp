@@ -1,8 +1,10 @@
-// Reads bytes as operations on a tree and its allocator, and checks after each of them every
-// invariant of the tree, and its answers against an obvious model. For libFuzzer: `make fuzz`.
+// Reads bytes as operations on a tree and its allocator, of which any allocation may fail, and
+// checks after each of them every invariant of the tree, and its answers against an obvious model:
+// where memory ran out, nothing has changed. For libFuzzer: `make fuzz`.
 #include <array>
 #include <optional>
 
+#include "failing.hpp"
 #include "model.hpp"
 #include "tree/allocator.hpp"
 #include "tree/policies/table.hpp"
@@ -61,7 +63,7 @@ class Fuzz {
 
   private:
     void operate() {
-        switch (bytes_.below(15)) {
+        switch (bytes_.below(16)) {
             case 0:
             case 1:
             case 2:
@@ -89,6 +91,20 @@ class Fuzz {
                 return probe();
             case 14:
                 return free_bad();
+            case 15:
+                fails_after_ = bytes_.below(12);
+        }
+    }
+
+    // Whether memory sufficed for change(), which changes nothing otherwise.
+    template <class Change>
+    bool attempt(const Change& change) {
+        MayFail may(std::exchange(fails_after_, std::nullopt));
+        try {
+            change();
+            return true;
+        } catch (const std::bad_alloc&) {
+            return false;
         }
     }
 
@@ -153,7 +169,7 @@ class Fuzz {
     void lock(FuzzHandle& handle) {
         NodeId node;
         if (!tree_.resolve(handle.place, node)) return;
-        tree_.lock(tree_.split_for_lock(node, handle.place));
+        if (!attempt([&] { tree_.lock(tree_.split_for_lock(node, handle.place)); })) return;
         models_[handle.space].add_locks(handle.prefix, 1);
         ++handle.locks;
     }
@@ -184,10 +200,12 @@ class Fuzz {
         if (pages > pool_->free_pages()) evict((pages - pool_->free_pages()) * page_);
         if (pages > pool_->free_pages()) return;
         Tokens slots(key.size());
-        pool_->allocate(pages, slots.data());
+        if (!attempt([&] { pool_->allocate(pages, slots.data()); })) return;
         uint32_t known = models_[space].match(key);
         uint32_t there = bytes_.below(2) ? insert(space, Int32Key{key.data(), pages * page_}, slots)
                                          : insert_wide(space, key, slots);
+        if (there == NO_MEMORY)
+            return expect(pool_->free(slots.data(), slots.size()), "the pool refuses its slots");
         expect(there == known, "an insert found another length");
         models_[space].insert(key, slots.data());
         expect(pool_->free(slots.data(), there), "the pool refuses the duplicates");
@@ -204,11 +222,15 @@ class Fuzz {
         uint32_t known = size_of(handle.prefix), pages = (size_of(key) - known) / page_;
         if (pages > pool_->free_pages()) return;
         Tokens slots(key.size());
-        pool_->allocate(pages, slots.data() + known);
+        if (!attempt([&] { pool_->allocate(pages, slots.data() + known); })) return;
         Tokens unread = key;
         std::fill_n(unread.begin(), known, -7);
         Int32Key rest{unread.data(), size_of(key)};
         uint32_t there = insert(handle.space, rest, slots, node);
+        if (there == NO_MEMORY) {
+            expect(pool_->free(slots.data() + known, slots.size() - known), "refuses its slots");
+            return;
+        }
         expect(there == models_[handle.space].match(key), "an insert after finds another length");
         models_[handle.space].insert(key, slots.data());
         expect(pool_->free(slots.data() + known, there - known), "the pool refuses the duplicates");
@@ -241,7 +263,7 @@ class Fuzz {
             bytes_.below(2) ? -1 : int64_t{INT32_MAX} + 1 + bytes_.next();
         Tokens slots(ids.size());
         uint32_t there = insert(space, Int64Key{ids.data(), size_of(key_)}, slots);
-        expect(there == REFUSED, "an invalid id was stored");
+        expect(there == REFUSED || there == NO_MEMORY, "an invalid id was stored");
     }
 
     uint32_t insert_wide(size_t space, const Tokens& key, const Tokens& slots) {
@@ -249,28 +271,50 @@ class Fuzz {
         return insert(space, Int64Key{ids.data(), size_of(key)}, slots);
     }
 
-    // Tokens that were there, or REFUSED.
+    // Tokens that were there, REFUSED or NO_MEMORY.
     template <class Key>
     uint32_t insert(size_t space, Key key, const Tokens& slots, NodeId from = NONE) {
         Descent found = tree_.descend(from == NONE ? roots_[space] : from, key, path_);
         uint32_t count = key.size - found.length;
-        TokenRun run(slots.data() + found.length, count);
-        if (!key.copy(found.length, count, run.tokens())) return REFUSED;
-        if (count && roots_[space] == NONE) roots_[space] = tree_.add_root();
-        if (key.size) {
-            tree_.extend(path_, found, roots_[space], std::move(run), bytes_.below(4),
-                         bytes_.below(2));
-        }
+        bool is_good = false;
+        std::optional<Growth> growth;
+        auto prepare = [&] {
+            TokenRun run(slots.data() + found.length, count);
+            is_good = key.copy(found.length, count, run.tokens());
+            if (is_good) growth = tree_.prepare(path_, found, std::move(run));
+        };
+        if (!attempt(prepare)) return NO_MEMORY;
+        if (!is_good) return REFUSED;
+        if (!key.size) return 0;
+        if (roots_[space] == NONE && !attempt([&] { add_root(space, *growth); })) return NO_MEMORY;
+        int64_t priority = bytes_.below(4);
+        tree_.extend(path_, *std::move(growth), roots_[space], priority, bytes_.below(2));
         return found.length;
+    }
+
+    // After it, there is no more room for the growth.
+    void add_root(size_t space, Growth& growth) {
+        NodeId root = tree_.add_root();
+        try {
+            growth = tree_.prepare(path_, growth.found, std::move(growth.leaf));
+        } catch (const std::bad_alloc&) {
+            tree_.remove_root(root);
+            throw;
+        }
+        roots_[space] = root;
     }
 
     void evict(uint64_t count) {
         count = std::min((count + page_ - 1) / page_ * page_, tree_.evictable_size());
         Tokens slots(count);
         uint64_t trimmed = 0;
-        tree_.evict(
-            count, slots.data(), [&](const Trim& trim) { trimmed += trim.node.length - trim.keep; },
-            [&](NodeId root) { drop_root(root); });
+        bool is_done = attempt([&] {
+            tree_.evict(
+                count, slots.data(),
+                [&](const Trim& trim) { trimmed += trim.node.length - trim.keep; },
+                [&](NodeId root) { drop_root(root); });
+        });
+        expect(is_done, "an eviction found no memory");
         expect(trimmed == count, "evict names other tokens than it frees");
         for (uint64_t at = 0; at < count; at += page_) forget(&slots[at]);
         for (const Model& model : models_) model.expect_no_gap();
@@ -369,7 +413,7 @@ class Fuzz {
 
     static uint32_t size_of(const Tokens& tokens) { return static_cast<uint32_t>(tokens.size()); }
 
-    static constexpr uint32_t REFUSED = ~0u;
+    static constexpr uint32_t REFUSED = ~0u, NO_MEMORY = ~0u - 1;
 
     Bytes bytes_;
     const uint32_t page_;
@@ -381,6 +425,7 @@ class Fuzz {
     std::array<Model, SPACES> models_{Model(page_), Model(page_), Model(page_)};
     std::array<FuzzHandle, HANDLES> handles_;
     Tokens key_;
+    std::optional<unsigned> fails_after_;  // allocations of the next change
 };
 
 }  // namespace

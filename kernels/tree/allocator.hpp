@@ -31,9 +31,18 @@ class SlotAllocator {
         return static_cast<uint32_t>(freed_.size()) + num_pages() - handed_out_;
     }
 
-    // `count` pages, at most `free_pages`, as slots.
+    // Makes sure that `count` more pages can be allocated, and all come back, whatever memory there
+    // is then.
+    void reserve(uint32_t count) {
+        size_t most = std::min<size_t>(size_t{handed_out_} + count, num_pages());
+        if (most > freed_.capacity())
+            freed_.reserve(std::clamp<size_t>(2 * freed_.capacity(), most, num_pages()));
+    }
+
+    // `count` pages, at most `free_pages`, as slots. Fails, if it does, before anything changed.
     void allocate(uint32_t count, int32_t* out) {
         assert(count <= free_pages());
+        reserve(count - static_cast<uint32_t>(std::min<size_t>(count, freed_.size())));
         if (page_size == 1)
             return allocate_pages(count, out, std::integral_constant<uint32_t, 1>());
         allocate_pages(count, out, page_size);
@@ -42,7 +51,7 @@ class SlotAllocator {
     // Takes whole pages back; false, and nothing happened, where some slot is not held, comes twice
     // or is not next to the others of its page.
     template <class Int>
-    bool free(const Int* slots, size_t n) {
+    bool free(const Int* slots, size_t n) noexcept {
         if (page_size == 1) return free_pages_of(slots, n, std::integral_constant<uint32_t, 1>());
         return n % page_size == 0 && free_pages_of(slots, n / page_size, page_size);
     }
@@ -60,7 +69,7 @@ class SlotAllocator {
   private:
     // `size` is the page size, as a constant where that is worth it.
     template <class Size>
-    void allocate_pages(uint32_t count, int32_t* out, Size size) {
+    void allocate_pages(uint32_t count, int32_t* out, Size size) noexcept {
         auto again = static_cast<uint32_t>(std::min<size_t>(count, freed_.size()));
         const uint32_t* top = freed_.data() + freed_.size();
         uint8_t* is_held = is_held_.data();
@@ -77,7 +86,7 @@ class SlotAllocator {
     }
 
     template <class Int, class Size>
-    bool free_pages_of(const Int* slots, size_t count, Size size) {
+    bool free_pages_of(const Int* slots, size_t count, Size size) noexcept {
         size_t done = 0;
         while (done < count && release(slots + done * size, size)) ++done;
         if (done < count) {
@@ -85,6 +94,7 @@ class SlotAllocator {
             return false;
         }
         size_t top = freed_.size() + count;
+        assert(top <= freed_.capacity());
         freed_.resize(top);
         for (size_t i = 0; i < count; ++i) {
             freed_[--top] = static_cast<uint32_t>(slots[i * size]) / size;

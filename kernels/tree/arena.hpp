@@ -47,7 +47,7 @@ struct Node : TokenRun {
         priority = other.priority;
         hit_count = other.hit_count;
     }
-    void hold(TokenRun other) { TokenRun::operator=(std::move(other)); }
+    void hold(TokenRun other) noexcept { TokenRun::operator=(std::move(other)); }
 };
 
 // Two lines of the cache: a descent asks for the first of the next node while it compares this one.
@@ -61,7 +61,7 @@ inline uint64_t public_id(const Node& node, NodeId id) {
 // Nodes never move: they live in chunks.
 class Arena {
   public:
-    Arena() { clear(); }
+    Arena() { reserve(0); }
     Arena(const Arena&) = delete;
     Arena& operator=(const Arena&) = delete;
 
@@ -102,7 +102,7 @@ class Arena {
         return id;
     }
 
-    void remove(NodeId id) {
+    void remove(NodeId id) noexcept {
         Node& node = (*this)[id];
         assert(id != NONE && node.is_alive());
         node.hold(TokenRun());
@@ -112,11 +112,11 @@ class Arena {
     }
 
     // Forgets all nodes, their generations included: what remembers nodes must know the epoch.
-    void clear() {
-        chunks_.clear();
+    void clear() noexcept {
+        for (NodeId id = 0; id < std::min(used_, CHUNK); ++id) chunks_[0][id] = Node{};
+        chunks_.resize(1);  // never more than there were
         free_ = NONE;
         used_ = 1;
-        reserve(1);
     }
 
   private:
@@ -125,7 +125,7 @@ class Arena {
 
     std::vector<std::unique_ptr<Node[]>> chunks_;
     NodeId free_ = NONE;
-    NodeId used_ = 0;
+    NodeId used_ = 1;
 };
 
 }  // namespace radixkv

@@ -1,6 +1,7 @@
 // Which child of a node begins with which page: one open-addressing table for the whole tree.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <new>
@@ -15,7 +16,8 @@ namespace radixkv {
 class EdgeTable {
   public:
     // `multiplier` is odd and random, so that a client cannot choose keys that collide.
-    explicit EdgeTable(uint64_t multiplier) : multiplier_(multiplier | 1) { clear(); }
+    explicit EdgeTable(uint64_t multiplier)
+        : multiplier_(multiplier | 1), entries_(size_t{1} << MIN_BITS) {}
 
     template <class Tokens>
     uint32_t hash(NodeId parent, const Tokens& token_at, uint32_t page_size) const {
@@ -38,7 +40,9 @@ class EdgeTable {
 
     // Makes sure that the next `count` calls of `add` cannot fail.
     void reserve(size_t count) {
-        if ((size_ + count) * 4 > entries_.size() * 3) resize(bits_ + 1);
+        unsigned bits = bits_;
+        while ((size_ + count) * 4 > size_t{3} << bits) ++bits;
+        if (bits > bits_) resize(bits);
     }
 
     void add(uint32_t hash, NodeId node) {
@@ -48,12 +52,13 @@ class EdgeTable {
         ++size_;
     }
 
-    void replace(uint32_t hash, NodeId node, NodeId by) {
+    void replace(uint32_t hash, NodeId node, NodeId by) noexcept {
         entries_[place_of(hash, node)].node = by;
     }
 
-    // What follows moves up, so that no gap is left that would end another node's search.
-    void remove(uint32_t hash, NodeId node) {
+    // What follows moves up, so that no gap is left that would end another node's search. `coming`:
+    // calls of `add` for which room was reserved, and stays.
+    void remove(uint32_t hash, NodeId node, size_t coming = 0) noexcept {
         size_t gap = place_of(hash, node);
         for (size_t at = next(gap); entries_[at].node != NONE; at = next(at)) {
             if (distance(home(entries_[at].hash), at) >= distance(gap, at)) {
@@ -62,16 +67,19 @@ class EdgeTable {
             }
         }
         entries_[gap].node = NONE;
-        if (--size_ * 16 < entries_.size() && bits_ > MIN_BITS) shrink();
+        --size_;
+        if ((size_ + coming) * 16 < entries_.size() && bits_ > MIN_BITS) shrink();
     }
 
     size_t size() const { return size_; }
     size_t num_bytes() const { return entries_.size() * sizeof(Entry); }
 
-    void clear() {
+    void clear() noexcept {
         size_ = 0;
         bits_ = MIN_BITS;
-        std::vector<Entry>(size_t{1} << bits_).swap(entries_);
+        entries_.resize(size_t{1} << bits_);  // never more than there were
+        entries_.shrink_to_fit();
+        std::fill(entries_.begin(), entries_.end(), Entry{});
     }
 
   private:
@@ -102,19 +110,20 @@ class EdgeTable {
         entries_[at] = entry;
     }
 
+    // Where there is no memory to move to, it stays as large as it is.
+    void shrink() noexcept {
+        try {
+            resize(bits_ - 1);
+        } catch (const std::bad_alloc&) {
+        }
+    }
+
     void resize(unsigned bits) {
         std::vector<Entry> old(size_t{1} << bits);
         old.swap(entries_);
         bits_ = bits;
         for (const Entry& entry : old) {
             if (entry.node != NONE) put(entry);
-        }
-    }
-
-    void shrink() noexcept {
-        try {
-            resize(bits_ - 1);
-        } catch (const std::bad_alloc&) {  // it stays as large as it is
         }
     }
 

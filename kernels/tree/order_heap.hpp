@@ -1,6 +1,7 @@
 // A heap of nodes, smallest key first, from which any node can be taken.
 #pragma once
 
+#include <algorithm>
 #include <cassert>
 #include <cstdint>
 #include <utility>
@@ -24,12 +25,18 @@ class OrderHeap {
     NodeId top() const { return items_[0].node; }
     const OrderKey& top_key() const { return items_[0].key; }
 
-    void add(NodeId node, OrderKey key) {
+    // Makes sure that nothing fails while there are at most `count` nodes.
+    void reserve(size_t count) {
+        if (count > items_.capacity()) items_.reserve(std::max(count, 2 * items_.capacity()));
+    }
+
+    void add(NodeId node, OrderKey key) noexcept {
+        assert(items_.size() < items_.capacity());
         items_.push_back({key, node});
         rise(static_cast<uint32_t>(items_.size() - 1));
     }
 
-    void remove(NodeId node) {
+    void remove(NodeId node) noexcept {
         uint32_t at = nodes_[node].*place;
         assert(at < items_.size() && items_[at].node == node);
         Item last = items_.back();
@@ -40,7 +47,7 @@ class OrderHeap {
         sink(nodes_[last.node].*place);
     }
 
-    void clear() { std::vector<Item>().swap(items_); }
+    void clear() noexcept { std::vector<Item>().swap(items_); }
 
     // Whether `node` stands here under `key`, and below nothing larger; for checks.
     bool is_sound(NodeId node, const OrderKey& key) const {

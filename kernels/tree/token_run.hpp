@@ -93,11 +93,18 @@ class TokenRun {
         return part;
     }
 
-    // Copied when half is gone: O(1) a trimmed token over time.
-    void shorten(uint32_t keep) {
+    // Copied when half is gone: O(1) a trimmed token over time. Where there is no memory for a
+    // copy, the block stays larger than it need be.
+    void shorten(uint32_t keep) noexcept {
         assert(0 < keep && keep <= length);
         length = keep;
-        if (capacity_ > 2 * keep) *this = cut(0, keep);
+        if (capacity_ <= 2 * keep) return;
+        try {
+            *this = cut(0, keep);
+        } catch (const std::bad_alloc&) {
+            if (!is_range()) std::memmove(block_ + keep, scattered(), size_t{4} * keep);
+            capacity_ = keep;
+        }
     }
 
     // Of a long run the first, the processor then goes on by itself.

@@ -6,15 +6,25 @@
 namespace radixkv {
 
 NodeId Tree::add_root(PrefixHash hash, ShareId share) {
+    reserve(1, 0);
     NodeId root = nodes_.add();
     nodes_[root].share = share;
     policy_->init(root);
-    policy_->reserve(nodes_.bound());
     policy_->add_root(root, hash);
     return root;
 }
 
-void Tree::clear() {
+// Makes sure that nothing fails before `fresh` nodes were added or cut off, `used` were used, and
+// all of them locked.
+void Tree::reserve(NodeId fresh, size_t used) {
+    nodes_.reserve(fresh);
+    edges_.reserve(fresh);
+    cut_runs_.reserve(num_tails_ + fresh);
+    policy_->reserve(nodes_.bound() + fresh, fresh + used);
+    policy_->reserve_places(num_locked_ + 2 * fresh + used);
+}
+
+void Tree::clear() noexcept {
     nodes_.clear();
     edges_.clear();
     policy_->clear();
@@ -22,6 +32,7 @@ void Tree::clear() {
     shares_.clear();
     evictable_ = protected_ = 0;
     ticks_ = runs_ = 0;
+    num_locked_ = num_tails_ = 0;
 }
 
 // ---- looking ----
@@ -48,12 +59,12 @@ void Tree::find_path(NodeId id, Path& path) const {
     assert(is_path(path));
 }
 
-void Tree::touch(NodeId id) {
+void Tree::touch(NodeId id) noexcept {
     nodes_[id].recency = ++ticks_;
     policy_->touch(id);
 }
 
-void Tree::touch(const Path& path) {
+void Tree::touch(const Path& path) noexcept {
     assert(is_path(path));
     for (size_t i = path.size(); i-- > 0;) touch(path[i]);
 }
@@ -64,9 +75,8 @@ bool Tree::resolve(const Place& place, NodeId& id) const {
     id = place.node;
     if (id == NONE) return true;
     if (!nodes_.is_alive(id, place.generation)) {
-        auto cut = cut_runs_.find(place.run);
-        if (cut == cut_runs_.end()) return false;
-        id = cut->second;
+        id = cut_end(place.run);
+        if (id == NONE) return false;
     }
     if (nodes_[id].end() < place.length) return false;
     while (nodes_[id].start >= place.length) id = nodes_[id].parent;
@@ -76,7 +86,11 @@ bool Tree::resolve(const Place& place, NodeId& id) const {
 
 NodeId Tree::split_for_lock(NodeId id, Place& place) {
     if (id != NONE && place.length < nodes_[id].end()) {
-        id = split(id, place.length - nodes_[id].start);
+        const Node& node = nodes_[id];
+        uint32_t at = place.length - node.start;
+        TokenRun head = node.cut(0, at), tail = node.cut(at, node.length - at);
+        reserve(1, 0);
+        id = split(id, std::move(head), std::move(tail));
         for (NodeId above = id; nodes_[above].parent != NONE; above = nodes_[above].parent)
             touch(above);
     }
@@ -85,11 +99,19 @@ NodeId Tree::split_for_lock(NodeId id, Place& place) {
     return id;
 }
 
-void Tree::lock(NodeId id) { add_lock(id, 1); }
+// A node that is locked has no place, and must get one when it is unlocked.
+void Tree::lock(NodeId id) {
+    size_t fresh = 0;
+    for (NodeId at = id; at != NONE && nodes_[at].parent != NONE && !nodes_[at].lock_ref;
+         at = nodes_[at].parent)
+        ++fresh;
+    policy_->reserve_places(num_locked_ + fresh);
+    add_lock(id, 1);
+}
 
-void Tree::unlock(NodeId id) { add_lock(id, -1); }
+void Tree::unlock(NodeId id) noexcept { add_lock(id, -1); }
 
-void Tree::add_lock(NodeId id, int step) {
+void Tree::add_lock(NodeId id, int step) noexcept {
     while (id != NONE && nodes_[id].parent != NONE) {
         Node& node = nodes_[id];
         bool was_free = node.lock_ref == 0;
@@ -101,6 +123,7 @@ void Tree::add_lock(NodeId id, int step) {
             protected_ += moved;
             evictable_ -= moved;
             shares_.lock(node.share, moved);
+            num_locked_ += was_free ? 1 : -1;
             policy_->place(id);
         }
         id = node.parent;
@@ -113,7 +136,7 @@ uint32_t Tree::edge_hash(NodeId parent, const int32_t* tokens) const {
     return edges_.hash(parent, [&](uint32_t i) { return tokens[i]; }, page_size);
 }
 
-void Tree::add_child(NodeId parent, NodeId id) {
+void Tree::add_child(NodeId parent, NodeId id) noexcept {
     Node &above = nodes_[parent], &child = nodes_[id];
     child.parent = parent;
     child.share = above.share;
@@ -129,7 +152,7 @@ void Tree::add_child(NodeId parent, NodeId id) {
     edges_.add(edge_hash(parent, child.tokens()), id);
 }
 
-void Tree::remove_child(NodeId parent, NodeId id) {
+void Tree::remove_child(NodeId parent, NodeId id) noexcept {
     Node &above = nodes_[parent], &child = nodes_[id];
     edges_.remove(edge_hash(parent, child.tokens()), id);
     NodeId first = above.first_child, next = child.next_sibling;
@@ -145,7 +168,7 @@ void Tree::remove_child(NodeId parent, NodeId id) {
     }
 }
 
-void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
+void Tree::replace_child(NodeId parent, NodeId id, NodeId by) noexcept {
     Node &above = nodes_[parent], &old = nodes_[id], &fresh = nodes_[by];
     edges_.replace(edge_hash(parent, fresh.tokens()), id, by);
     fresh.parent = parent;
@@ -161,17 +184,16 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) {
     nodes_[after].prev_sibling = by;
 }
 
-NodeId Tree::split(NodeId id, uint32_t at) {
+NodeId Tree::split(NodeId id, TokenRun head_run, TokenRun tail_run) noexcept {
+    uint32_t at = head_run.length;
     assert(0 < at && at < nodes_[id].length && at % page_size == 0);
-    TokenRun head_run = nodes_[id].cut(0, at),
-             tail_run = nodes_[id].cut(at, nodes_[id].length - at);
-    edges_.reserve(1);
-    policy_->reserve(nodes_.bound() + 1);
     NodeId head_id = nodes_.add();
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
     head.lock_ref = node.lock_ref;
     head.copy_facts(node);
+    num_locked_ += node.lock_ref > 0;
+    num_tails_ += 1;
     policy_->init(head_id);
     head.hold(std::move(head_run));
     replace_child(node.parent, id, head_id);
@@ -185,7 +207,7 @@ NodeId Tree::split(NodeId id, uint32_t at) {
     return head_id;
 }
 
-NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
+NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) noexcept {
     assert(run.length > 0 && run.length % page_size == 0);
     NodeId id = nodes_.add();
     Node& leaf = nodes_[id];
@@ -201,22 +223,30 @@ NodeId Tree::add_leaf(NodeId parent, TokenRun run, int64_t priority) {
     return id;
 }
 
-NodeId Tree::extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
-                    bool is_hit) {
+Growth Tree::prepare(Path& path, const Descent& found, TokenRun run) {
+    assert(is_path(path));
+    Growth growth{found, {}, {}, std::move(run)};
+    if (found.partial != NONE) {
+        const Node& node = nodes_[found.partial];
+        uint32_t at = found.length - node.start;
+        growth.head = node.cut(0, at);
+        growth.tail = node.cut(at, node.length - at);
+    }
+    reserve(2, path.size());
+    path.reserve(path.size() + 2);
+    return growth;
+}
+
+NodeId Tree::extend(Path& path, Growth growth, NodeId root, int64_t priority,
+                    bool is_hit) noexcept {
     assert(nodes_[root].parent == NONE && is_path(path));
     assert(path.empty() || root_of(path[0]) == root);
-    // Whatever can fail comes first.
-    nodes_.reserve(2);
-    edges_.reserve(2);
-    path.reserve(path.size() + 2);
-    policy_->reserve(nodes_.bound() + 2);
-    if (found.partial != NONE) {
-        path.push_back(split(found.partial, found.length - nodes_[found.partial].start));
-    }
+    if (NodeId partial = growth.found.partial; partial != NONE)
+        path.push_back(split(partial, std::move(growth.head), std::move(growth.tail)));
     if (is_hit) policy_->use(path);
     NodeId leaf = NONE;
-    if (run.length > 0) {
-        leaf = add_leaf(path.empty() ? root : path.back(), std::move(run), priority);
+    if (growth.leaf.length > 0) {
+        leaf = add_leaf(path.empty() ? root : path.back(), std::move(growth.leaf), priority);
         path.push_back(leaf);
         policy_->add_leaf(leaf, !is_hit);
     }
@@ -231,11 +261,26 @@ NodeId Tree::extend(Path& path, const Descent& found, NodeId root, TokenRun run,
 
 // ---- evicting ----
 
-void Tree::note_end_of_run(const Node& leaf) {
+uint32_t Tree::run_hash(uint64_t run) const {
+    auto half = [&](uint32_t i) { return static_cast<uint32_t>(run >> (32 * i)); };
+    return cut_runs_.hash(NONE, half, 2);
+}
+
+// The last node of a run that was cut, or NONE.
+NodeId Tree::cut_end(uint64_t run) const {
+    if (!cut_runs_.size()) return NONE;
+    return cut_runs_.find(run_hash(run), [&](NodeId id) { return nodes_[id].run == run; });
+}
+
+void Tree::note_end_of_run(NodeId id) noexcept {
+    const Node& leaf = nodes_[id];
+    bool was_cut = cut_end(leaf.run) == id;
     if (leaf.run_offset > 0) {
-        cut_runs_[leaf.run] = leaf.parent;
-    } else if (!cut_runs_.empty()) {
-        cut_runs_.erase(leaf.run);
+        num_tails_ -= 1;
+        if (was_cut) return cut_runs_.replace(run_hash(leaf.run), id, leaf.parent);
+        cut_runs_.add(run_hash(leaf.run), leaf.parent);
+    } else if (was_cut) {
+        cut_runs_.remove(run_hash(leaf.run), id, num_tails_);
     }
 }
 
@@ -246,10 +291,10 @@ void Tree::unlocked_below(NodeId top, std::vector<NodeId>& out) const {
     std::reverse(out.begin(), out.end());
 }
 
-NodeId Tree::remove_leaf(NodeId id) {
+NodeId Tree::remove_leaf(NodeId id) noexcept {
     NodeId parent = nodes_[id].parent;
     assert(nodes_[id].is_leaf() && !nodes_[id].lock_ref && parent != NONE);
-    note_end_of_run(nodes_[id]);
+    note_end_of_run(id);
     policy_->remove(id);
     remove_child(parent, id);
     nodes_.remove(id);
@@ -276,15 +321,15 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
 
 NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
     assert(nodes_[parent].is_alive() && run.length > 0 && run.length % page_size == 0);
-    edges_.reserve(1);
+    reserve(1, 0);
     NodeId id = nodes_.add();
-    policy_->reserve(nodes_.bound());
     Node& node = nodes_[id];
     node.start = nodes_[parent].end();
     node.copy_facts(like);
     policy_->init(id);
     node.hold(std::move(run));
     add_child(parent, id);
+    num_tails_ += node.run_offset > 0;
     evictable_ += node.length;
     shares_.add(node.share, node.length);
     return id;
@@ -299,6 +344,8 @@ void Tree::restore_order(uint64_t ticks, uint64_t runs) {
     }
     std::sort(all.begin(), all.end(),
               [&](NodeId a, NodeId b) { return nodes_[a].recency < nodes_[b].recency; });
+    policy_->reserve(nodes_.bound(), 0);
+    policy_->reserve_places(all.size());
     for (NodeId id : all) policy_->place(id);
 }
 

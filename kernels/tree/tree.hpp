@@ -4,7 +4,6 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
-#include <unordered_map>
 #include <vector>
 
 #include "arena.hpp"
@@ -37,6 +36,13 @@ struct Descent {
     uint32_t length = 0;
 };
 
+// What `Tree::extend` is about to add, with the memory that takes.
+struct Growth {
+    Descent found;
+    TokenRun head, tail;  // of the node matched in part
+    TokenRun leaf;
+};
+
 // What `Tree::evict` is about to drop: the tokens of `node` from `keep` on.
 struct Trim {
     const Node& node;
@@ -50,11 +56,14 @@ struct Trim {
 //
 // Recency is a counter: a touched path is numbered from its leaf up, so a node is never newer than
 // its parent.
+//
+// Every change asks for its memory before it begins, and for what its undoing will take: what is
+// `noexcept` here needs none.
 class Tree {
   public:
     // `new_policy` is to be one that makes orders by share where `shares` are set.
     Tree(uint32_t page_size, NewPolicy new_policy, uint64_t seed, Shares shares = Shares())
-        : page_size(page_size), shares_(std::move(shares)), edges_(seed) {
+        : page_size(page_size), shares_(std::move(shares)), edges_(seed), cut_runs_(seed) {
         assert(page_size > 0);
         if (shares_.is_set()) {
             auto orders =
@@ -86,7 +95,7 @@ class Tree {
 
     // `hash`: where the hashes of its prefixes begin, for policies that read prefixes.
     NodeId add_root(PrefixHash hash = 0, ShareId share = 0);
-    void remove_root(NodeId root) {
+    void remove_root(NodeId root) noexcept {
         assert(nodes_[root].parent == NONE && nodes_[root].is_leaf());
         nodes_.remove(root);
     }
@@ -113,7 +122,7 @@ class Tree {
     void copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t to, Int* out) const;
 
     // A path becomes the newest there is.
-    void touch(const Path& path);
+    void touch(const Path& path) noexcept;
 
     // ---- locks ----
 
@@ -124,21 +133,25 @@ class Tree {
     NodeId split_for_lock(NodeId node, Place& place);
 
     void lock(NodeId node);
-    void unlock(NodeId node);
+    void unlock(NodeId node) noexcept;
 
     // ---- changing ----
 
-    // After a descent to `path`, with nothing changed since: cuts the node matched in part, hangs a
-    // leaf of the tokens of `run` under it (if there are any), and touches the path, which then has
-    // the nodes of the whole key. Returns the leaf.
-    NodeId extend(Path& path, const Descent& found, NodeId root, TokenRun run, int64_t priority,
-                  bool is_hit);
+    // After a descent to `path`: the memory to `extend` it by the tokens of `run`, and to lock all
+    // of it then. Nothing changes.
+    Growth prepare(Path& path, const Descent& found, TokenRun run);
+
+    // With nothing changed since `prepare`: cuts the node matched in part, hangs a leaf under it
+    // (if there are tokens for one), and touches the path, which then has the nodes of the whole
+    // key. Returns the leaf.
+    NodeId extend(Path& path, Growth growth, NodeId root, int64_t priority, bool is_hit) noexcept;
 
     // Frees `count` tokens (whole pages, at most `room_for` whom they are) and writes their slots.
-    // Calls on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child.
+    // Calls on_trim(Trim) before tokens go and on_empty(root) when a root lost its last child;
+    // neither may throw.
     template <class OnTrim, class OnEmpty>
     void evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty,
-               Claim claim = {});
+               Claim claim = {}) noexcept;
 
     // What is below a node and under no lock, children before their parents.
     void unlocked_below(NodeId node, std::vector<NodeId>& out) const;
@@ -147,9 +160,9 @@ class Tree {
     // `out` the next slots go.
     template <class OnTrim, class OnEmpty>
     int32_t* drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim& on_trim,
-                       const OnEmpty& on_empty);
+                       const OnEmpty& on_empty) noexcept;
 
-    void clear();
+    void clear() noexcept;
 
     // ---- walking, pickling, checking ----
 
@@ -181,16 +194,19 @@ class Tree {
     NodeId ask_for_child(NodeId parent, const Key& key, uint32_t at) const;
 
     uint32_t edge_hash(NodeId parent, const int32_t* tokens) const;
-    void add_lock(NodeId node, int step);
-    void add_child(NodeId parent, NodeId child);
-    void remove_child(NodeId parent, NodeId child);
-    void replace_child(NodeId parent, NodeId child, NodeId by);
-    NodeId split(NodeId node, uint32_t at);
-    NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority);
-    void touch(NodeId node);
-    NodeId remove_leaf(NodeId leaf);
+    uint32_t run_hash(uint64_t run) const;
+    NodeId cut_end(uint64_t run) const;
+    void reserve(NodeId fresh, size_t used);
+    void add_lock(NodeId node, int step) noexcept;
+    void add_child(NodeId parent, NodeId child) noexcept;
+    void remove_child(NodeId parent, NodeId child) noexcept;
+    void replace_child(NodeId parent, NodeId child, NodeId by) noexcept;
+    NodeId split(NodeId node, TokenRun head, TokenRun tail) noexcept;
+    NodeId add_leaf(NodeId parent, TokenRun run, int64_t priority) noexcept;
+    void touch(NodeId node) noexcept;
+    NodeId remove_leaf(NodeId leaf) noexcept;
     NodeId victim(const Claim& claim, uint64_t& most);
-    void note_end_of_run(const Node& leaf);
+    void note_end_of_run(NodeId leaf) noexcept;
     bool is_path(const Path& path) const;
 
     Shares shares_;
@@ -200,8 +216,11 @@ class Tree {
     ShareOrders* by_share_ = nullptr;  // what `policy_` is where shares are set
     uint64_t evictable_ = 0, protected_ = 0;
     uint64_t ticks_ = 0, runs_ = 0;
-    // The last node of each run that was split and then lost what came after that node.
-    std::unordered_map<uint64_t, NodeId> cut_runs_;
+    size_t num_locked_ = 0;  // nodes
+    size_t num_tails_ = 0;   // nodes with more of their run above them
+    // The last node of each run that was split and then lost what came after that node, by the run.
+    // There is room for as many more as there are tails.
+    EdgeTable cut_runs_;
 };
 
 template <class Key, class IsIt>
@@ -292,7 +311,7 @@ void Tree::copy_slots(const Path& path, NodeId partial, uint32_t from, uint32_t 
 
 template <class OnTrim, class OnEmpty>
 void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty,
-                 Claim claim) {
+                 Claim claim) noexcept {
     assert(count % page_size == 0 && count <= room_for(claim.share) && claim.own <= count);
     policy_->begin_eviction(evictable_ + protected_);
     while (count > 0) {
@@ -311,7 +330,7 @@ void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEm
 
 template <class OnTrim, class OnEmpty>
 int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim& on_trim,
-                         const OnEmpty& on_empty) {
+                         const OnEmpty& on_empty) noexcept {
     Node& node = nodes_[leaf];
     assert(node.is_leaf() && !node.lock_ref && keep < node.length);
     uint32_t going = node.length - keep;

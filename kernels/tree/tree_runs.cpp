@@ -28,10 +28,7 @@ std::vector<Place> Tree::run_ends() const {
 void Tree::run_path(const Place& end, Path& path) const {
     path.clear();
     NodeId id = end.node;
-    if (!nodes_.is_alive(id, end.generation)) {
-        auto cut = cut_runs_.find(end.run);
-        id = cut == cut_runs_.end() ? NONE : cut->second;
-    }
+    if (!nodes_.is_alive(id, end.generation)) id = cut_end(end.run);
     for (; id != NONE && nodes_[id].run == end.run; id = nodes_[id].parent) path.push_back(id);
     std::reverse(path.begin(), path.end());
 }

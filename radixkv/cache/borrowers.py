@@ -39,13 +39,14 @@ class Borrowers:
 
     def lend(self, borrower: int, slots: Int32Array) -> None:
         """`slots`, which are not on loan, are on loan to `borrower`."""
-        self.of[slots] = borrower
-        self.num_loaned += len(slots)
         if borrower not in self._lent:
             self._lent[borrower], self._num_lent[borrower], self._num_of[borrower] = [], 0, 0
-        self._num_of[borrower] += len(slots)
+        loaned, of = self.num_loaned + len(slots), self._num_of[borrower] + len(slots)
+        lent = self._num_lent[borrower] + len(slots)
+        # Where memory runs out before this, nothing is on loan: what is listed may be stale.
         self._lent[borrower].append(slots.copy())
-        self._num_lent[borrower] += len(slots)
+        self.of[slots] = borrower
+        self.num_loaned, self._num_of[borrower], self._num_lent[borrower] = loaned, of, lent
         if self._num_lent[borrower] > 2 * self._num_of[borrower] + _STALE_ALLOWED:
             self._lent[borrower] = [self.slots_of(borrower)]
             self._num_lent[borrower] = len(self._lent[borrower][0])

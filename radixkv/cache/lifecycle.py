@@ -18,7 +18,7 @@ from radixkv.cache.slots import Slots
 from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
 from radixkv.pages import round_down, round_up
-from radixkv.tree import ContentSpan, Namespace
+from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
 
 
@@ -205,8 +205,15 @@ class Lifecycle:
         own_pages = pages.reshape(n, -1)
         source = np.tile(request.table[whole : request.length], n)
         copies = self._copy(source, own_pages[:, :tail].reshape(-1), pages)
-        self.publish(request, request.length, fence, chunked=True)
-        forks = [self._fork_one(request, whole, own_page) for own_page in own_pages]
+        forks: list[Request] = []
+        try:
+            self.publish(request, request.length, fence, chunked=True)
+            forks.extend(self._fork_one(request, whole, own_page) for own_page in own_pages)
+        except MemoryError:
+            for fork in forks:
+                self.end(fork, "aborted", None)
+            self._ledger.give_back(own_pages[len(forks) :].reshape(-1), None)
+            raise
         self._slots.keep_bound(fence)
         return Forked(forks, *copies)
 
@@ -249,13 +256,21 @@ class Lifecycle:
         fresh = self._slots.take(self._page_size if must_copy else 0, request.namespace)
         if fresh is None:
             return None
-        table, shared_before = request.table, request.shared
+        table, handle = request.table, request.handle
         copied = length - whole if len(fresh) else 0
         copies = self._copy(table[whole : whole + copied].copy(), fresh[:copied], fresh)
+        given_from = max(request.shared, whole if len(fresh) else keep)
+        try:
+            if whole < request.shared:
+                handle = self._lock_beginning(request, whole)
+            self._ledger.give_back(table[given_from : request.capacity], fence)
+        except MemoryError:
+            if handle is not None and handle is not request.handle:
+                self._tree.dec_lock_ref(handle)
+            self._ledger.give_back(fresh, None)
+            raise
         if whole < request.shared:
-            self._shorten_lock(request, whole)
-        given_from = max(shared_before, whole if len(fresh) else keep)
-        self._ledger.give_back(table[given_from : request.capacity].copy(), fence)
+            self._shorten_lock(request, handle, whole)
         table[whole : whole + len(fresh)] = fresh
         request.cut(length, capacity=keep)
         self._slots.keep_bound(fence)
@@ -266,7 +281,7 @@ class Lifecycle:
         is_shared = whole < request.shared
         return length > whole and (is_shared or self._ledger.sharers[request.table[whole]] > 0)
 
-    def _shorten_lock(self, request: Request, shared: int) -> None:
+    def _lock_beginning(self, request: Request, shared: int) -> Handle:
         match = self._tree.match_prefix(
             request.tokens[:shared],
             request.namespace,
@@ -274,9 +289,12 @@ class Lifecycle:
             checked=True,
         )
         self._tree.inc_lock_ref(match.handle)
+        return match.handle
+
+    def _shorten_lock(self, request: Request, handle: Handle | None, shared: int) -> None:
         if request.handle is not None:
             self._tree.dec_lock_ref(request.handle)
-        request.handle, request.shared = match.handle, shared
+        request.handle, request.shared = handle, shared
 
     def _copy(self, source: Int32Array, target: Int32Array, taken: Int32Array) -> Copies:
         """Comes before any other change: if it raises, what was `taken` for it goes back."""

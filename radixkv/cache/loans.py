@@ -32,7 +32,7 @@ from radixkv.errors import (
 )
 from radixkv.memory.allocator import check_distinct
 from radixkv.pages import round_down, round_up
-from radixkv.tree import DEFAULT, ContentSpan, Namespace, TokenIds
+from radixkv.tree import DEFAULT, ContentSpan, Handle, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content, cut_content
 from radixkv.tree.reader import Reader
 
@@ -115,10 +115,17 @@ class Loans:
         tokens, spans = self._reader.key(token_ids, content, checked)
         present = self._weights.to_store(namespace)
         match = self._lookups.match(tokens, present, spans)
-        self._slots.tree.inc_lock_ref(match.handle)
         pin = Pin(self._slots.tree, present, cut_content(spans, match.length), match.handle)
-        self.pins.add(pin)
+        self._hold(pin, match.handle)
         return pin
+
+    def _hold(self, pin: Pin, handle: Handle) -> None:
+        self.pins.add(pin)
+        try:
+            self._slots.tree.inc_lock_ref(handle)
+        except MemoryError:
+            self.pins.discard(pin)
+            raise
 
     @transaction
     def unpin(self, pin: Pin) -> None:
@@ -138,7 +145,11 @@ class Loans:
     def num_pins(self) -> int:
         """Pins on what is cached, those that a reset made void apart."""
         with self.transactions.lock:
-            return sum(pin.handle is not None for pin in self.pins)
+            return len(self.valid_pins())
+
+    def valid_pins(self) -> list[Pin]:
+        """Those that no reset has made void."""
+        return [pin for pin in self.pins if pin.handle is not None]
 
     # ---- slots ----
 
@@ -163,7 +174,11 @@ class Loans:
         slots = self._slots.take(size, namespace)
         if slots is None:
             return None
-        self._borrowers.lend(borrower, slots)
+        try:
+            self._borrowers.lend(borrower, slots)
+        except MemoryError:
+            self._slots.ledger.give_back(slots, None)
+            raise
         return slots, totals.evicted_tokens - before
 
     @transaction
@@ -178,8 +193,8 @@ class Loans:
         size = self._slots.page_size
         if len(np.unique(given // size)) * size != len(given):
             raise InvalidSlotsError(f"slots must be whole pages of {size}; got parts of some")
-        self._borrowers.end_loan(borrower, given)
         self._slots.ledger.give_back(given, None)
+        self._borrowers.end_loan(borrower, given)
 
     def slots_of(self, borrower: int) -> Int32Array:
         """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
@@ -216,8 +231,8 @@ class Loans:
     @transaction
     def free_aside(self, aside: Aside) -> None:
         """Free what was set aside."""
-        self._borrowers.end_aside(aside.slots)
         self._slots.ledger.give_back(aside.slots, None)
+        self._borrowers.end_aside(aside.slots)
         for pin in aside.pins:
             if pin in self.pins:
                 self._drop(pin)
@@ -252,7 +267,15 @@ class Loans:
             raise InvalidNamespaceError(
                 f"pins must be of the namespace that is stored, {present}; got one of another"
             )
-        done = [self._store(borrower, insert, present) for insert in read]
+        done: list[Inserted] = []
+        on_loan = self._borrowers.num_loaned
+        try:
+            done.extend(self._store(borrower, insert, present) for insert in read)
+        except MemoryError as error:
+            # A borrower that still takes its slots for its own would write to the tree's.
+            if done or self._borrowers.num_loaned != on_loan:
+                self.transactions.refuse(f"a call that stores failed half-way with {error!r}")
+            raise
         self._slots.keep_bound()
         return done
 
@@ -282,9 +305,8 @@ class Loans:
         self._slots.totals.published_tokens += len(new)
         kept = None
         if insert.keep:
-            tree.inc_lock_ref(result.handle)
             kept = Pin(tree, namespace, content, result.handle)
-            self.pins.add(kept)
+            self._hold(kept, result.handle)
         if pin is not None:
             self._drop(pin)
         return Inserted(existing, length, result.slots, kept)
@@ -321,10 +343,6 @@ class Loans:
             raise SlotNotAllocatedError(
                 f"slots must be on loan to this borrower; got {slot}, which is not", slot=slot
             )
-
-    def forget(self) -> list[Int32Array]:
-        """Void the pins, as the tree is about to be dropped: the slots that each keeps."""
-        return [pin.keep_slots() for pin in self.pins if pin.handle is not None]
 
 
 def _behind(pinned: int, token_ids: Int32Array) -> Int32Array:

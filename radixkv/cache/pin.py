@@ -46,11 +46,9 @@ class Pin:
         """`slots`, (n,) int32, named as those of a request are."""
         return self.slots
 
-    def keep_slots(self) -> Int32Array:
-        """The tree is about to be forgotten: the slots are the pin's own from now on."""
-        self._kept = self.slots
-        self.handle = None
-        return self._kept
+    def void(self, slots: Int32Array) -> None:
+        """The tree was forgotten: its slots are the pin's own from now on."""
+        self._kept, self.handle = slots, None
 
     def __repr__(self) -> str:
         return f"<Pin length={self.length} {'held' if self.handle is not None else 'reset'}>"

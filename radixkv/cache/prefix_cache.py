@@ -17,7 +17,7 @@ Every call happens whole or changes nothing that anyone holds, under one lock (`
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict
-from typing import NoReturn, final
+from typing import NoReturn, TypeAlias, final
 
 from radixkv.arguments import at_least, between
 from radixkv.arrays import Int32Array
@@ -62,6 +62,14 @@ from radixkv.tree import (
 )
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
+
+Check: TypeAlias = Callable[[CacheView], Iterable[str]]
+_CHECKS: tuple[Check, ...] = (
+    lambda cache: cache.tree.check_integrity(),
+    check_partition,
+    check_holders,
+    check_readers,
+)
 
 DEFAULT_MAX_CONTEXT = 131_072
 LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
@@ -120,7 +128,7 @@ class PrefixCache:
         self.max_context_len = max_context_len
         self._longest = min(max_context_len, num_slots)
         self._reserves = reserves(shares, page_size)
-        self.transactions = Transactions(tree, EventLog())
+        self.transactions = Transactions(tree, EventLog(), self._broken_invariants)
         self.req_to_token = ReqToTokenPool(max_requests, width)
         self.slots = Slots(tree, new_ledger(allocator), max_cached_tokens)
         self._reader = new_reader(tree.core)
@@ -152,6 +160,13 @@ class PrefixCache:
     def events(self) -> EventLog:
         """What became cached and what was evicted, a revision for each call that changed it."""
         return self.transactions.events
+
+    @property
+    def violations(self) -> Sequence[str]:
+        """What is broken, after memory ran out where nothing could be undone; the calls are refused
+        then, with CacheCorruptedError.
+        """
+        return self.transactions.violations
 
     @property
     def totals(self) -> Totals:
@@ -328,6 +343,8 @@ class PrefixCache:
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
         self._check_length(request, request.length + len(tokens))
+        if request.length + len(tokens) > len(request.tokens):
+            request.grow(request.length + len(tokens))
         slots = self._lifecycle.reserve(request, len(tokens))
         if slots is not None:
             request.append(tokens)
@@ -497,12 +514,21 @@ class PrefixCache:
             )
 
     def _begin_epoch(self) -> None:
-        self._lifecycle.forget(self.loans.forget())
+        pins = self.loans.valid_pins()
+        kept = [pin.slots for pin in pins]
+        self._lifecycle.forget(kept)
+        for pin, slots in zip(pins, kept, strict=True):
+            pin.void(slots)
         self.events.clear()
 
     def check_integrity(self) -> list[str]:
-        """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything."""
+        """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything.
+
+        Of a cache that refuses its calls: its `violations`.
+        """
         with self.lock:
+            if self.violations:
+                return list(self.violations)
             return [line for lines in self.check_in_steps() for line in lines]
 
     def check_in_steps(self) -> Iterator[list[str]]:
@@ -510,15 +536,25 @@ class PrefixCache:
 
         What each step compares, it sees at one moment. Memory: some 15 bytes a slot.
         """
-        yield self._checked(lambda cache: cache.tree.check_integrity())
-        for check in (check_partition, check_holders, check_readers):
+        for check in _CHECKS:
             yield self._checked(check)
+        yield from self._check_replay()
+
+    def _check_replay(self) -> Iterator[list[str]]:
         for snapshot in take_snapshot(self.lock, self.tree, self.events):
             yield [] if snapshot is None else list(check_replay(snapshot, self.events))
 
     @transaction
-    def _checked(self, check: Callable[[CacheView], Iterable[str]]) -> list[str]:
-        view = CacheView(
+    def _checked(self, check: Check) -> list[str]:
+        return list(check(self._view()))
+
+    def _broken_invariants(self) -> list[str]:
+        view = self._view()
+        lines = [line for check in _CHECKS for line in check(view)]
+        return lines + [line for lines in self._check_replay() for line in lines]
+
+    def _view(self) -> CacheView:
+        return CacheView(
             tree=self.tree,
             ledger=self.slots.ledger,
             req_to_token=self.req_to_token,
@@ -527,11 +563,16 @@ class PrefixCache:
             pins=self.loans.pins,
             borrower_of=self.loans.borrower_of,
         )
-        return list(check(view))
 
-    @transaction
     def stats(self) -> CacheStats:
-        """Sizes and counters at one moment. Cost: O(num_slots)."""
+        """Sizes and counters at one moment, of a cache that refuses its calls too.
+
+        Cost: O(num_slots).
+        """
+        with self.lock:
+            return self._stats()
+
+    def _stats(self) -> CacheStats:
         tree, ledger = self.tree, self.slots.ledger
         return CacheStats(
             num_slots=self.num_slots,

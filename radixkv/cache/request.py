@@ -6,6 +6,7 @@ from typing import Literal, TypeAlias
 import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
+from radixkv.errors import OutOfMemoryError
 from radixkv.memory import ReqToTokenPool
 from radixkv.tree import ContentSpan, Handle, Namespace
 from radixkv.tree.content import cut_content
@@ -90,14 +91,23 @@ class Request:
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
-        """Know more tokens. Amortised O(1) a token."""
-        tokens, length = self.tokens, self.length
-        self.length = end = length + len(token_ids)
-        if end > len(tokens):
-            self.tokens = grown = np.empty(end + end // 4 + 16, np.int32)
-            grown[:length] = tokens[:length]
-            tokens = grown
-        tokens[length:end] = token_ids
+        """Know more tokens. Amortised O(1) a token. Raises OutOfMemoryError."""
+        length, end = self.length, self.length + len(token_ids)
+        if end > len(self.tokens):
+            self.grow(end)
+        self.tokens[length:end] = token_ids
+        self.length = end
+
+    def grow(self, length: int) -> None:
+        """Room for `length` tokens, and for more later. Raises OutOfMemoryError."""
+        try:
+            grown = np.empty(length + length // 4 + 16, np.int32)
+        except MemoryError:
+            raise OutOfMemoryError(
+                f"a row must find memory for its tokens; there was none for {length}"
+            ) from None
+        grown[: self.length] = self.tokens[: self.length]
+        self.tokens = grown
 
     def cut(self, length: int, *, capacity: int) -> None:
         """Know the first `length` tokens only; the row keeps its first `capacity` slots."""

@@ -45,21 +45,20 @@ class Slots:
 
     def evict(self, num_tokens: int, fence: Fence | None = None) -> int:
         """Tokens evicted, whose slots are freed behind `fence`."""
-        return self._free(self.tree.evict(num_tokens), fence)
+        evicted = self.tree.evict_into(num_tokens, self.ledger, fence)
+        self.totals.evicted_tokens += evicted
+        return evicted
 
     def evict_below(self, token_ids: TokenIds, namespace: Namespace, content: Content) -> int:
         """As `RadixTree.evict_below`; how many tokens were evicted."""
-        return self._free(self.tree.evict_below(token_ids, namespace, content=content))
-
-    def _free(self, evicted: Int32Array, fence: Fence | None = None) -> int:
-        self.totals.evicted_tokens += len(evicted)
-        self.ledger.free(evicted, fence)
-        return len(evicted)
+        evicted = self.tree.evict_below_into(token_ids, self.ledger, namespace, content=content)
+        self.totals.evicted_tokens += evicted
+        return evicted
 
     def keep_bound(self, fence: Fence | None = None) -> None:
         """Evict what the tree keeps beyond its bound, and what shares keep beyond their caps."""
-        if self._has_shares and len(beyond := self.tree.evict_beyond_caps()):
-            self._free(beyond, fence)
+        if self._has_shares:
+            self.totals.evicted_tokens += self.tree.evict_beyond_caps_into(self.ledger, fence)
         if self.max_cached_tokens is not None and self.tree.total_size > self.max_cached_tokens:
             self.evict(self.tree.total_size - self.max_cached_tokens, fence)
 
@@ -68,8 +67,7 @@ class Slots:
 
         Those stay out of the free list until the last of their readers gives them back.
         """
-        slots = self.tree.reset()
         readers = np.zeros_like(self.ledger.sharers)
         for slots_read in read:
             readers[slots_read] += 1
-        self.ledger.retire(slots, readers)
+        self.tree.reset_into(self.ledger, readers)

@@ -10,15 +10,18 @@ A verb does not call another verb: each would be a revision of its own.
 import gc
 import os
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import wraps
-from typing import ParamSpec, TypeVar
-from weakref import WeakSet
+from typing import NoReturn, ParamSpec, TypeVar
+from weakref import WeakMethod, WeakSet
 
 from radixkv.cache.events import EventLog
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import CacheCorruptedError, InvalidArgumentError, OutOfMemoryError
 from radixkv.tree import RadixTree
+
+# What is said where there is no memory to say more.
+_UNKNOWN = ("memory ran out in the middle of a call",)
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -27,15 +30,21 @@ R = TypeVar("R")
 class Transactions:
     """The lock of one cache, and the log of what each call changed in its tree.
 
-    is_copying: whether `KVPool.copy` runs in the middle of a call, and must not begin another.
+    check: lists what is broken; asked where memory ran out outside the native core, whose own calls
+    change nothing then.
+    violations: what is broken; once there are any, every call is refused.
+    is_refusing: whether calls are refused: because of these, or because `KVPool.copy` runs in the
+    middle of a call, and must not begin another.
     holds_collector: whether Python's collector waits until a call has ended, as finalizers may call
     the cache and a call of the Python core is not whole at every line.
     """
 
-    def __init__(self, tree: RadixTree, events: EventLog) -> None:
+    def __init__(self, tree: RadixTree, events: EventLog, check: Callable[[], list[str]]) -> None:
         self.take_changes, self.events = tree.take_changes, events
+        self._check = WeakMethod(check)
         self.lock = threading.RLock()
-        self.is_copying = False
+        self.violations: Sequence[str] = ()
+        self.is_refusing = False
         self.holds_collector = tree.core == "python"
         tree.track_changes()
         _living.add(self)
@@ -43,11 +52,39 @@ class Transactions:
     @contextmanager
     def copying(self) -> Iterator[None]:
         """Refuse calls meanwhile: the cache is half-way through one."""
-        self.is_copying = True
+        self.is_refusing = True
         try:
             yield
         finally:
-            self.is_copying = False
+            self.is_refusing = bool(self.violations)
+
+    def refuse(self, *violations: str) -> None:
+        """Serve no call any more: the cache is broken."""
+        self.violations, self.is_refusing = violations or _UNKNOWN, True
+
+    def judge(self, error: MemoryError) -> None:
+        """Memory ran out in a call: serve no other unless the cache is sound."""
+        if isinstance(error, OutOfMemoryError) or self.violations:
+            return
+        self.refuse()
+        try:
+            check = self._check()
+            lines = check() if check else []
+            if lines:
+                self.refuse(f"a call failed with {error!r}", *lines)
+            else:
+                self.violations, self.is_refusing = (), False
+        except MemoryError:
+            self.refuse("memory ran out in the middle of a call, and to check the cache as well")
+
+    def raise_refusal(self) -> NoReturn:
+        """Say why a call is refused."""
+        if not self.violations:
+            raise InvalidArgumentError("kv.copy must not call the cache; got a call")
+        raise CacheCorruptedError(
+            f"a cache must be whole to serve a call; got a broken one: {self.violations[0]}",
+            violations=list(self.violations),
+        )
 
 
 _living: "WeakSet[Transactions]" = WeakSet()
@@ -75,7 +112,8 @@ os.register_at_fork(before=_hold_all, after_in_parent=_release_all, after_in_chi
 def transaction(method: Callable[P, R]) -> Callable[P, R]:
     """Run a method under the lock and log what it changed in the tree, even where it raises.
 
-    Its object has `transactions`. Raises InvalidArgumentError where `KVPool.copy` calls back.
+    Its object has `transactions`. Raises CacheCorruptedError where the cache is broken,
+    InvalidArgumentError where `KVPool.copy` calls back.
     """
 
     @wraps(method)
@@ -89,13 +127,20 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
         try:
             if is_held:
                 gc.disable()
-            if own.is_copying:
-                raise InvalidArgumentError("kv.copy must not call the cache; got a call")
+            if own.is_refusing:
+                own.raise_refusal()
             try:
                 return method(*args, **kwargs)
             finally:
                 if changes := own.take_changes():
-                    own.events.append(changes)
+                    try:
+                        own.events.append(changes)
+                    except MemoryError:
+                        own.refuse("memory ran out before a change was logged")
+                        raise
+        except MemoryError as error:
+            own.judge(error)
+            raise
         finally:
             if is_held:
                 gc.enable()

@@ -90,6 +90,7 @@ TABLE: dict[type[RadixKVError], Row] = {
     errors.StaleWeightsError: Row(code_pb2.FAILED_PRECONDITION, _precondition),
     errors.EpochMismatchError: Row(code_pb2.FAILED_PRECONDITION),
     errors.OutOfSlotsError: Row(code_pb2.RESOURCE_EXHAUSTED, _retry),
+    errors.OutOfMemoryError: Row(code_pb2.RESOURCE_EXHAUSTED, _retry),
     errors.OverloadedError: Row(code_pb2.RESOURCE_EXHAUSTED, _retry),
     errors.HistoryLostError: Row(code_pb2.OUT_OF_RANGE),
     errors.RevisionInFutureError: Row(code_pb2.OUT_OF_RANGE),

@@ -221,6 +221,7 @@ class Ledger(Protocol):
     def take(self, n: int) -> Int32Array | None: ...
     def give_back(self, slots: Int32Array, fence: Any) -> None: ...
     def free(self, slots: Int32Array, fence: Any = None) -> None: ...
+    def retire(self, slots: Int32Array, readers: Int32Array) -> None: ...
 
 
 class RadixTree:
@@ -511,9 +512,40 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def evict_into(self, num_tokens: int, ledger: Ledger, fence: Any = None) -> int:
+        """`evict`, in one step with `ledger.free(slots, fence)`; tokens evicted."""
+        slots = self.evict(num_tokens)
+        ledger.free(slots, fence)
+        return len(slots)
+
+    def evict_below_into(
+        self,
+        token_ids: TokenIds,
+        ledger: Ledger,
+        namespace: Namespace = DEFAULT,
+        *,
+        content: Content = (),
+    ) -> int:
+        """`evict_below`, in one step with `ledger.free(slots)`; tokens evicted."""
+        slots = self.evict_below(token_ids, namespace, content=content)
+        if len(slots):
+            ledger.free(slots)
+        return len(slots)
+
+    def evict_beyond_caps_into(self, ledger: Ledger, fence: Any = None) -> int:
+        """`evict_beyond_caps` in one step with `ledger.free(slots, fence)`; tokens evicted."""
+        slots = self.evict_beyond_caps()
+        if len(slots):
+            ledger.free(slots, fence)
+        return len(slots)
+
     def reset(self) -> Int32Array:
         """Forget everything, locks included, and return all slots. Every handle becomes stale."""
         raise NotImplementedError
+
+    def reset_into(self, ledger: Ledger, readers: Int32Array) -> None:
+        """`reset`, in one step with `ledger.retire(slots, readers)`."""
+        ledger.retire(self.reset(), readers)
 
     @property
     def evictable_size(self) -> int:

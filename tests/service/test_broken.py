@@ -56,3 +56,12 @@ def _status(server):
     with grpc.insecure_channel(server.address) as channel:
         stub = health_pb2_grpc.HealthStub(channel)
         return stub.Check(health_pb2.HealthCheckRequest(), timeout=60).status
+
+
+def test_a_cache_that_refuses_its_calls_is_not_serving(server, cache):
+    cache.transactions.refuse("memory ran out")
+    with connect(server.address) as client:
+        with pytest.raises(errors.CacheCorruptedError):
+            client.match([1, 2, 3])
+        assert client.check(timeout_s=60) == ["memory ran out"]
+    wait_until(lambda: _status(server) == health_pb2.HealthCheckResponse.NOT_SERVING)

@@ -42,7 +42,14 @@ void Adaptive::remove_from_order(NodeId id) {
     leaves_like(id).remove(id);
 }
 
-void Adaptive::clear() {
+// Any node of a kind may become a leaf of that kind, and a late one.
+void Adaptive::reserve(NodeId bound, size_t more) {
+    history_.reserve(bound);
+    for (uint32_t kind = 0; kind < ReuseModel::KINDS; ++kind)
+        leaves_[kind].reserve(history_.count_of(kind) + more);
+}
+
+void Adaptive::clear() noexcept {
     history_.clear();
     victim_ = NONE;
     for (AgedLeaves& leaves : leaves_) leaves.clear();

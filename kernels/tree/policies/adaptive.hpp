@@ -33,13 +33,13 @@ class Adaptive final : public Policy {
         OrderKey key = history_.order_key(id);
         return {history_.worth(id), key.first, key.second};
     }
-    void clear() override;
+    void clear() noexcept override;
     bool is_sound(NodeId id) const override { return leaves_[history_.kind(id)].is_sound(id); }
 
     // ---- what the history learns ----
 
     bool reads_prefixes() const override { return true; }
-    void reserve(NodeId bound) override { history_.reserve(bound); }
+    void reserve(NodeId bound, size_t more) override;
     void add_root(NodeId root, PrefixHash of_space) override { history_.add_root(root, of_space); }
     void use(const std::vector<NodeId>& path) override {
         if (!path.empty()) remove(path.back());  // its place depends on its uses

@@ -32,7 +32,13 @@ class AgedLeaves {
         return last_ == NONE || key_of(last_) < key_of(late) ? late : last_;
     }
 
-    void add(NodeId id) {
+    // Makes sure that nothing fails while there are at most `count` leaves.
+    void reserve(size_t count) {
+        oldest_late_.reserve(count);
+        newest_late_.reserve(count);
+    }
+
+    void add(NodeId id) noexcept {
         Node& node = nodes_[id];
         OrderKey key = key_of(id);
         node.is_late = last_ != NONE && key < key_of(last_);
@@ -72,7 +78,7 @@ class AgedLeaves {
                (before == NONE || key_of(before) < key);
     }
 
-    void clear() {
+    void clear() noexcept {
         first_ = last_ = NONE;
         oldest_late_.clear();
         newest_late_.clear();

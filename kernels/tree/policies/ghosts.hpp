@@ -24,7 +24,7 @@ static_assert(std::is_trivially_copyable_v<Ghost>);
 // Ghosts in the order in which they came, found by the hash of the prefix.
 class Ghosts {
   public:
-    explicit Ghosts(uint64_t seed) : table_(seed) { clear(); }
+    explicit Ghosts(uint64_t seed) : table_(seed), items_(1) {}
 
     // For which all of them stand.
     uint64_t tokens() const { return tokens_; }
@@ -74,9 +74,11 @@ class Ghosts {
             visit(items_[at].ghost);
     }
 
-    void clear() {
+    void clear() noexcept {
         table_.clear();
-        std::vector<Item>(1).swap(items_);
+        items_.resize(1);
+        items_.shrink_to_fit();
+        items_[NONE] = Item{};
         free_ = NONE;
         tokens_ = 0;
     }
@@ -107,8 +109,8 @@ class Ghosts {
 
     EdgeTable table_;
     std::vector<Item> items_;
-    uint32_t free_;
-    uint64_t tokens_;
+    uint32_t free_ = NONE;
+    uint64_t tokens_ = 0;
 };
 
 }  // namespace radixkv

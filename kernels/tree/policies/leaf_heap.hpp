@@ -19,8 +19,9 @@ class LeafHeap : public Policy {
         OrderKey key = order_key(nodes_[id]);
         return {0, key.first, key.second};
     }
+    void reserve_places(size_t more) final { leaves_.reserve(leaves_.size() + more); }
     bool is_sound(NodeId id) const final { return leaves_.is_sound(id, order_key(nodes_[id])); }
-    void clear() final { leaves_.clear(); }
+    void clear() noexcept final { leaves_.clear(); }
 
   private:
     void add_to_order(NodeId id) final {

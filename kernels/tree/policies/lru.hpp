@@ -23,6 +23,8 @@ class Lru final : public Policy {
 
     void resized(NodeId) override {}
 
+    void reserve_places(size_t more) override { late_.reserve(late_.size() + more); }
+
     NodeId victim() override {
         NodeId oldest = nodes_[NONE].order_next;
         if (late_.empty()) return oldest;
@@ -40,7 +42,7 @@ class Lru final : public Policy {
                (node.order_prev == NONE || before.recency < node.recency);
     }
 
-    void clear() override {
+    void clear() noexcept override {
         late_.clear();
         nodes_[NONE].order_prev = nodes_[NONE].order_next = NONE;
     }

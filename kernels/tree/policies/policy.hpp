@@ -77,10 +77,15 @@ class Policy {
     // Where a victim stands among those of other shares: see `ShareOrders`.
     virtual Rank rank(NodeId victim) const = 0;
 
-    // ---- hooks: what happens to the tree ----
+    // ---- memory: it is asked for here, and nothing else may fail ----
 
-    // Nodes numbered below `bound` may come now: what needs memory for them gets it here.
-    virtual void reserve(NodeId) {}
+    // Nodes numbered below `bound` may come, and `more` come or are used.
+    virtual void reserve(NodeId /* bound */, size_t /* more */) {}
+
+    // `more` nodes that have no place may get one: those that are locked or come.
+    virtual void reserve_places(size_t /* more */) {}
+
+    // ---- hooks: what happens to the tree ----
 
     // Whether `add_root` needs the hash of the namespace.
     virtual bool reads_prefixes() const { return false; }
@@ -102,7 +107,7 @@ class Policy {
     virtual void begin_eviction(uint64_t) {}
     virtual void end_eviction(uint64_t) {}
 
-    virtual void clear() = 0;
+    virtual void clear() noexcept = 0;
 
     // ---- pickling and checking ----
 

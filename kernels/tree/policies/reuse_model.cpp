@@ -4,10 +4,9 @@
 
 namespace radixkv {
 
-void ReuseModel::clear() {
+void ReuseModel::clear() noexcept {
     tick_ = learnt_ = stale_at_ = 0;
     cells_.clear();
-    cells_.reserve(MAX_CELLS + 1);
     cells_.push_back({0, 1, {}});
     reused_ = given_up_ = worth_ = {};
 }

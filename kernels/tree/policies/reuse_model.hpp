@@ -37,7 +37,10 @@ class ReuseModel {
     static constexpr uint32_t PARTS = 4;
     static constexpr uint32_t AGES = 16 * PARTS;
 
-    ReuseModel() { clear(); }
+    ReuseModel() {
+        cells_.reserve(MAX_CELLS + 1);
+        clear();
+    }
 
     uint64_t tick() const { return tick_; }
     void next_tick();
@@ -80,7 +83,7 @@ class ReuseModel {
     void save(std::vector<uint64_t>& out) const;
     void load(SavedState& in);
 
-    void clear();
+    void clear() noexcept;
 
   private:
     using ByAge = std::array<uint64_t, AGES>;

@@ -66,10 +66,13 @@ class ShareOrders final : public Policy {
 
     // ---- of all ----
 
-    void reserve(NodeId bound) override {
-        for (auto& order : orders_) order->reserve(bound);
+    void reserve(NodeId bound, size_t more) override {
+        for (auto& order : orders_) order->reserve(bound, more);
     }
-    void clear() override {
+    void reserve_places(size_t more) override {
+        for (auto& order : orders_) order->reserve_places(more);
+    }
+    void clear() noexcept override {
         for (auto& order : orders_) order->clear();
     }
     bool reads_prefixes() const override { return orders_[0]->reads_prefixes(); }

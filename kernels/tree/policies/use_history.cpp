@@ -10,7 +10,9 @@ void UseHistory::use(NodeId id) {
     Seen& seen = seen_[id];
     if (node.hit_count > 0) {
         model_.reuse(seen.used, kind(id), node.length, model_.tick() - seen.used);
+        --count_of_[kind(id)];
         ++seen.uses;
+        ++count_of_[kind(id)];
     } else {
         model_.remove(seen.used, kind(id), node.length);
     }
@@ -35,6 +37,7 @@ void UseHistory::add(NodeId id, bool chunked) {
     }
     // A half of it was ghosts: it counts as used once.
     seen_[id] = {model_.tick(), came_back > 0 && 2 * came_back >= asked, hash};
+    ++count_of_[kind(id)];
     model_.add(model_.tick(), kind(id), node.length);
 }
 
@@ -43,6 +46,7 @@ void UseHistory::trim(NodeId id, uint32_t keep) {
     Seen& seen = seen_[id];
     uint32_t at = node.end(), to = node.start + keep;
     model_.remove(seen.used, kind(id), at - to);
+    if (!keep) --count_of_[kind(id)];
     // Where ghosts end, from the last one back.
     for (uint32_t end = at / ghost_every_ * ghost_every_; end > to; end -= ghost_every_) {
         seen.hash = prefix_hash::take(seen.hash, node.tokens() + (end - node.start), at - end);
@@ -97,6 +101,7 @@ void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<Node
         PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
         uint64_t used = in.next();
         seen_[id] = {used, small(), hash};
+        ++count_of_[kind(id)];
     }
     model_.load(in);
     for (ghosts_.clear(); !in.is_read();) {
@@ -127,11 +132,12 @@ void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
     }
 }
 
-void UseHistory::clear() {
+void UseHistory::clear() noexcept {
     model_.clear();
     ghosts_.clear();
     ghost_every_ = most_ghosts_every_;
     std::vector<Seen>().swap(seen_);
+    count_of_ = {};
 }
 
 }  // namespace radixkv

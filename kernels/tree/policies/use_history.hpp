@@ -29,6 +29,9 @@ class UseHistory {
     // How often the node was used, as far as the model makes a difference.
     uint32_t kind(NodeId id) const { return std::min(seen_[id].uses, ReuseModel::KINDS - 1); }
 
+    // Nodes of a kind.
+    size_t count_of(uint32_t kind) const { return count_of_[kind]; }
+
     // From the leaf used last longest ago to the one used last.
     OrderKey order_key(NodeId id) const {
         return {static_cast<int64_t>(used(id)), static_cast<int64_t>(nodes_[id].recency)};
@@ -48,6 +51,7 @@ class UseHistory {
         PrefixHash above = seen_[node.parent].hash;
         seen_[head] = seen_[tail];
         seen_[head].hash = prefix_hash::add(above, node.tokens(), node.length);
+        ++count_of_[kind(head)];
     }
 
     // The nodes of a key that is inserted as a whole: a tick begins. Those that only chunks went
@@ -60,7 +64,7 @@ class UseHistory {
     // A new leaf; chunked: more of its key is coming, and its tick comes then.
     void add(NodeId leaf, bool chunked);
 
-    // The node is about to lose its tokens from `keep` on.
+    // The node is about to lose its tokens from `keep` on; 0: to go.
     void trim(NodeId id, uint32_t keep);
 
     // Of a tree of `size` tokens.
@@ -71,7 +75,7 @@ class UseHistory {
     std::vector<uint64_t> save(const std::vector<NodeId>& nodes) const;
     void load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes);
 
-    void clear();
+    void clear() noexcept;
 
     // See `Policy::check`.
     void check(const std::vector<NodeId>& nodes, uint64_t size,
@@ -97,6 +101,7 @@ class UseHistory {
     ReuseModel model_;
     Ghosts ghosts_;
     std::vector<Seen> seen_;
+    std::array<size_t, ReuseModel::KINDS> count_of_{};  // by kind
 };
 
 }  // namespace radixkv

@@ -30,6 +30,7 @@ class EngineCache:
     """
 
     capacity_estimator = None
+    violations: tuple[str, ...] = ()
 
     def __init__(
         self, tree: RadixTree, lock: "threading.RLock", allocator: Any, totals: Totals

@@ -145,16 +145,16 @@ class CacheServer(Server):
         try:
             while True:
                 await asyncio.sleep(_LOOK_EVERY_S)
-                if self._leases.may_end:
-                    while await dispatcher.in_writer(self._settle_now):
-                        await asyncio.sleep(0)  # others have their turns between
                 if self._context.violations:
                     await health_servicer.enter_graceful_shutdown()
+                elif self._leases.may_end:
+                    while await dispatcher.in_writer(self._settle_now):
+                        await asyncio.sleep(0)  # others have their turns between
         finally:
             self.watches.close()
 
     def _settle_now(self) -> bool:
-        """End some leases; whether there are more to end."""
+        """End some leases; whether there are more to end. A broken cache ends none."""
         with self._cache.lock:
             self._leases.settle()
             return self._leases.is_overdue

@@ -85,14 +85,12 @@ class AdminHandlers:
     def check_integrity(self, _: CheckIntegrityRequest, call: Call) -> CheckIntegrityResponse:
         """Broken invariants; if there are any, every other call is refused from now on."""
         with self._cache.lock:
-            self._context.leases.settle()
-        if not self._context.violations:
-            found = [line for lines in self._cache.check_in_steps() for line in lines]
-            self._context.violations = self._context.violations or found
+            if not self._context.violations:
+                self._context.leases.settle()
+        violations = self._context.check_integrity()
         with self._cache.lock:
             return CheckIntegrityResponse(
-                header=self._context.header(call),
-                violations=self._context.violations[:_MOST_VIOLATIONS],
+                header=self._context.header(call), violations=violations[:_MOST_VIOLATIONS]
             )
 
     async def dump_tree(self, request: DumpTreeRequest, call: Call) -> AsyncGenerator[bytes, None]:

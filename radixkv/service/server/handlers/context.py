@@ -32,8 +32,20 @@ class HandlerContext:
     ) -> None:
         self.cache, self.leases = cache, leases
         self.lends_slots, self._is_local = lends_slots, is_local
-        self.violations: list[str] = []
+        self._violations: list[str] = []
         self._replies = Replies(self._is_void)
+
+    @property
+    def violations(self) -> list[str]:
+        """What was found here, or else by the cache itself."""
+        return self._violations or list(self.cache.violations)
+
+    def check_integrity(self) -> list[str]:
+        """`violations`, looked for if none is known."""
+        if not self.violations:
+            found = [line for lines in self.cache.check_in_steps() for line in lines]
+            self._violations = self.violations or found
+        return self.violations
 
     @contextmanager
     def locked(self) -> Iterator[None]:
@@ -43,10 +55,7 @@ class HandlerContext:
         """
         with self.cache.lock:
             if self.violations:
-                shown = {"violations": self.violations[:_MOST_REPORTED]} if self._is_local else {}
-                raise CacheCorruptedError(
-                    "an invariant of the cache is broken; restart the server", **shown
-                )
+                raise self._refusal()
             try:
                 self.leases.settle()
                 yield
@@ -69,14 +78,20 @@ class HandlerContext:
             yield reply
             self._replies.keep(reply)
 
+    def _refusal(self) -> CacheCorruptedError:
+        shown = {"violations": self.violations[:_MOST_REPORTED]} if self._is_local else {}
+        return CacheCorruptedError(
+            "an invariant of the cache is broken; restart the server", **shown
+        )
+
     def _may_be_broken(self, error: BaseException) -> None:
         """A call failed in the middle of a change: refuse service unless the cache is sound."""
         try:
-            self.violations = self.cache.check_integrity()
+            lines = self.cache.check_integrity()
         except Exception as failed:
-            self.violations = [f"integrity cannot be checked: {failed!r}"]
-        if self.violations:
-            self.violations.insert(0, f"a call failed with {error!r}")
+            lines = [f"integrity cannot be checked: {failed!r}"]
+        if lines and not self.violations:
+            self._violations = [f"a call failed with {error!r}", *lines]
 
     def held_lease(self, request: Any, call: Call) -> LeaseRecord:
         """The lease that the request names, in the epoch that it names. Raises what is wrong."""
