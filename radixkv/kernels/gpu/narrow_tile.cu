@@ -69,8 +69,8 @@ struct Producer {
     }
 
     __device__ __forceinline__ int look_up(int tile) const {
-        // What is past the end weighs nothing, but must be a number: it is the last slot of the run,
-        // as a slot of another request may hold a NaN.
+        // What is past the end weighs nothing, but must be a number: it is the last slot of the
+        // run, as a slot of another request may hold a NaN.
         const int at = skew + min(tile * TILE + (int)threadIdx.x % 32, count - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }

@@ -65,8 +65,8 @@ struct Producer {
         const int lane = thread % 32, row = lane % (PASSES * ROWS_A_WARP);
         tile -= lane / (PASSES * ROWS_A_WARP);
         if (tile < 0) return 0;
-        // What is past the end weighs nothing, but must be a number: it is the last slot of the run,
-        // as a slot of another request may hold a NaN.
+        // What is past the end weighs nothing, but must be a number: it is the last slot of the
+        // run, as a slot of another request may hold a NaN.
         const int at = min(start + tile * TILE + row / ROWS_A_WARP * ROWS_A_PASS +
                                thread / 32 * ROWS_A_WARP + row % ROWS_A_WARP,
                            end - 1);
