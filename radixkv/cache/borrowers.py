@@ -1,11 +1,17 @@
 """Which slots are on loan, to which borrower. All but `__init__` costs as much as is named."""
 
+from itertools import count
+
 import numpy as np
 
 from radixkv.arrays import EMPTY, Int32Array
 
 # Slots of one borrower that are listed although they are its own no longer, besides as many as are.
 _STALE_ALLOWED = 1024
+
+
+# Borrowers are numbers from 1 to this: they stand in an int32 for each slot.
+MAX_BORROWER = 2**31 - 1
 
 
 class Borrowers:
@@ -32,7 +38,7 @@ class Borrowers:
         if self._unused:
             borrower = self._unused.pop()
         else:
-            self._last += 1
+            self._last = next(n for n in count(self._last + 1) if n not in self._lent)
             borrower = self._last
         self._lent[borrower], self._num_lent[borrower], self._num_of[borrower] = [], 0, 0
         return borrower
@@ -63,7 +69,9 @@ class Borrowers:
         return np.unique(lent[self.of[lent] == borrower])
 
     def set_aside(self, borrower: int) -> Int32Array:
-        """End a borrower; its slots are set aside."""
+        """End a borrower; its slots are set aside. Nothing for one that ended."""
+        if borrower not in self._lent:
+            return EMPTY
         slots = self.slots_of(borrower)
         self.of[slots] = self.ASIDE
         self.num_loaned -= len(slots)

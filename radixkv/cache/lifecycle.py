@@ -7,6 +7,7 @@
 `PrefixCache` checks the arguments, and whose turn it is, before any of this.
 """
 
+from itertools import count
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -66,7 +67,8 @@ class Lifecycle:
         self._rows, self._transactions = req_to_token, transactions
         self.kv = kv
         self.live: dict[int, Request] = {}
-        self._next_id = 1
+        # One call, which nothing can come between.
+        self._ids = count(1)
         self._generation = 0
 
     # ---- coming and growing ----
@@ -85,8 +87,7 @@ class Lifecycle:
 
         None: no room now.
         """
-        request = Request(self._next_id, self._rows, namespace, content, store, priority)
-        self._next_id += 1
+        request = Request(next(self._ids), self._rows, namespace, content, store, priority)
         if not self._start(request, tokens, length, max_cached):
             return None
         cached, totals = request.cached_len, self._totals
@@ -219,14 +220,13 @@ class Lifecycle:
 
     def _fork_one(self, request: Request, whole: int, own_page: Int32Array) -> Request:
         fork = Request(
-            self._next_id,
+            next(self._ids),
             self._rows,
             request.namespace,
             request.content,
             request.store,
             request.priority,
         )
-        self._next_id += 1
         row = self._rows.allocate()
         assert row is not None
         table, capacity = self._rows.rows[row], whole + len(own_page)

@@ -10,14 +10,14 @@ free ──allocate──> on loan ──store──> the tree
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, final
 
 import numpy as np
 
-from radixkv.arguments import at_least
+from radixkv.arguments import at_least, between
 from radixkv.arrays import EMPTY, Int32Array
-from radixkv.cache.borrowers import Borrowers
+from radixkv.cache.borrowers import MAX_BORROWER, Borrowers
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.pin import Pin
 from radixkv.cache.slots import Slots
@@ -168,6 +168,7 @@ class Loans:
         known. The answer None: no room now, nothing taken. Cost: as `RadixTree.evict`. Raises
         InvalidArgumentError for a negative number.
         """
+        borrower = between(1, MAX_BORROWER, borrower=borrower)
         totals = self._slots.totals
         before = totals.evicted_tokens
         size = round_up(at_least(0, n=n), self._slots.page_size)
@@ -258,7 +259,10 @@ class Loans:
         StaleWeightsError, and then nothing changed.
         """
         present = self._weights.to_store(namespace)
-        read = [self._checked(borrower, insert, checked) for insert in inserts]
+        # All is read before anything is checked: reading may call the cache.
+        read = list(inserts) if checked else [self._read(insert) for insert in inserts]
+        for insert in read:
+            self._check(borrower, insert)
         check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in read)]))
         pins = [insert.pin for insert in read if insert.pin is not None]
         if len(set(pins)) != len(pins):
@@ -313,11 +317,14 @@ class Loans:
 
     # ---- checks ----
 
-    def _checked(self, borrower: int, insert: Insert, is_read: bool) -> Insert:
-        tokens, slots, spans = insert.token_ids, insert.slots, insert.content
-        if not is_read:
-            tokens, slots = self._reader.token_ids(tokens), self._reader.slots(slots)
-            spans = tuple(check_content(spans, len(tokens)))
+    def _read(self, insert: Insert) -> Insert:
+        tokens = self._reader.token_ids(insert.token_ids)
+        slots = self._reader.slots(insert.slots)
+        spans = tuple(check_content(insert.content, len(tokens)))
+        return replace(insert, token_ids=tokens, slots=slots, content=spans)
+
+    def _check(self, borrower: int, insert: Insert) -> None:
+        tokens, slots = insert.token_ids, insert.slots
         if len(tokens) != len(slots):
             raise InvalidSlotsError(
                 f"slots must be one for each of {len(tokens)} tokens; got {len(slots)}"
@@ -333,7 +340,6 @@ class Loans:
         pin = insert.pin
         if pin is not None and (pin not in self.pins or pin.handle is None):
             raise StaleHandleError("pin must be held; got one that was dropped or reset")
-        return Insert(tokens, slots, spans, pin, insert.keep, insert.priority)
 
     def _check_loaned(self, borrower: int, slots: Int32Array) -> None:
         self._slots.allocator.check_range(slots)

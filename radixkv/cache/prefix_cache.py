@@ -312,8 +312,9 @@ class PrefixCache:
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
+            spans = tuple(check_content(content, length))
             self._check_resumes(resume, namespace)
-            self._check_kept(resume, check_content(content, length), store, priority)
+            self._check_kept(resume, spans, store, priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
         if priority or type(priority) is not int:
@@ -367,8 +368,8 @@ class PrefixCache:
         Raises InvalidArgumentError for more than were reserved, PromptTooLongError beyond what a
         row or the pool can hold, InvalidTokensError, RequestEndedError.
         """
-        self._check_running(request)
         tokens = self._reader.token_ids(token_ids)
+        self._check_running(request)
         self._check_length(request, request.length + len(tokens))
         reserved = request.capacity - request.length
         if len(tokens) > reserved:

@@ -35,8 +35,6 @@ class Transactions:
     violations: what is broken; once there are any, every call is refused.
     is_refusing: whether calls are refused: because of these, or because `KVPool.copy` runs in the
     middle of a call, and must not begin another.
-    holds_collector: whether Python's collector waits until a call has ended, as finalizers may call
-    the cache and a call of the Python core is not whole at every line.
     """
 
     def __init__(self, tree: RadixTree, events: EventLog, check: Callable[[], list[str]]) -> None:
@@ -45,7 +43,6 @@ class Transactions:
         self.lock = threading.RLock()
         self.violations: Sequence[str] = ()
         self.is_refusing = False
-        self.holds_collector = tree.core == "python"
         tree.track_changes()
         _living.add(self)
 
@@ -123,7 +120,8 @@ def transaction(method: Callable[P, R]) -> Callable[P, R]:
         own: Transactions = args[0].transactions  # type: ignore[attr-defined]
         lock = own.lock
         lock.acquire()
-        is_held = own.holds_collector and gc.isenabled()
+        # Finalizers may call the cache, and a call is not whole at every line.
+        is_held = gc.isenabled()
         try:
             if is_held:
                 gc.disable()

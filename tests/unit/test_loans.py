@@ -1,5 +1,6 @@
 """Pins and slots on loan: what is held of a cache by others than its own requests."""
 
+import contextlib
 import tracemalloc
 from unittest.mock import MagicMock
 
@@ -367,4 +368,36 @@ def test_tokens_are_moved_below_a_pin_one_at_a_time(core):
     whole = [*range(20_000), *range(70_000, 70_100)]
     assert pin.token_ids.tolist() == whole
     assert cache.probe(whole) == 20_100
+    assert cache.check_integrity() == []
+
+
+@pytest.mark.parametrize("borrower", [0, -1, 2**31, 1.5, True, "a", None])
+def test_a_borrower_is_a_number_and_nothing_is_taken_for_another(cache, borrower):
+    with pytest.raises(errors.InvalidArgumentError, match="borrower must be an int from 1 to"):
+        cache.loans.allocate(borrower, 4)
+    assert cache.free_size == 16
+    assert cache.check_integrity() == []
+
+
+def test_a_borrower_that_ended_twice_is_given_out_once(cache):
+    lend(cache, 2, ME)
+    assert len(cache.loans.set_aside(ME, []).slots) == 2
+    assert len(cache.loans.set_aside(ME, []).slots) == 0
+    cache.loans.set_aside(99, [])
+    assert len({cache.loans.new_borrower() for _ in range(3)} | {OTHER}) == 4
+
+
+def test_slots_given_back_while_a_call_reads_are_not_stored(cache):
+    first, second = lend(cache, 2), lend(cache, 2)
+
+    class GivesBack(list):
+        def __iter__(self):
+            cache.loans.give_back(ME, first)
+            return iter([3, 4])
+
+        __array__ = None
+
+    inserts = [Insert(ints(1, 2), first), Insert(GivesBack([3, 4]), second)]
+    with contextlib.suppress(errors.RadixKVError):
+        cache.loans.store(ME, inserts)
     assert cache.check_integrity() == []

@@ -33,6 +33,31 @@ gc.collect()
 print(cache.check_integrity())
 """
 
+# Others that end, begin and reset requests in the middle of any call.
+MEDDLER = """
+gc.set_threshold({threshold})
+running = []
+class Meddler:
+    def __init__(self):
+        self.ring = self
+    def __del__(self):
+        cache.admit([5] * 3)
+        if running:
+            cache.abort(running.pop())
+for n in range({rounds}):
+    request = cache.admit(prompt())
+    Meddler()
+    if request is None:
+        while running:
+            cache.abort(running.pop())
+    else:
+        running.append(request)
+gc.collect()
+ids = [request.id for request in cache.live_requests]
+assert len(set(ids)) == len(ids), ids
+print(cache.check_integrity())
+"""
+
 SIGNAL = """
 cache.finish(cache.admit([9] * 40))
 def handle(*_):
@@ -76,7 +101,9 @@ def run(script: str, timeout: float = 120, **values: Any) -> subprocess.Complete
     )
 
 
-@pytest.mark.parametrize("script", [FINALIZER, SIGNAL, PICK], ids=["finalizer", "signal", "pick"])
+@pytest.mark.parametrize(
+    "script", [FINALIZER, MEDDLER, SIGNAL, PICK], ids=["finalizer", "meddler", "signal", "pick"]
+)
 @pytest.mark.parametrize("threshold", [1, 50])
 def test_calls_from_finalizers_and_signal_handlers_do_not_hang(core, script, threshold):
     if script is SIGNAL and core == "python":
