@@ -33,8 +33,9 @@ gc.collect()
 print(cache.check_integrity())
 """
 
-# Others that end, begin and reset requests in the middle of any call.
+# Others that begin and end requests in the middle of a call, the one that it is about as well.
 MEDDLER = """
+from radixkv.errors import RequestEndedError
 gc.set_threshold({threshold})
 running = []
 class Meddler:
@@ -46,12 +47,21 @@ class Meddler:
             cache.abort(running.pop())
 for n in range({rounds}):
     request = cache.admit(prompt())
-    Meddler()
     if request is None:
         while running:
             cache.abort(running.pop())
-    else:
-        running.append(request)
+        cache.reset(force=True)
+        continue
+    running.append(request)
+    Meddler()
+    try:
+        cache.extend(request, [n % 4])
+        Meddler()
+        cache.publish(request, up_to=request.length)
+        Meddler()
+        cache.finish(request)
+    except RequestEndedError:
+        pass
 gc.collect()
 ids = [request.id for request in cache.live_requests]
 assert len(set(ids)) == len(ids), ids
