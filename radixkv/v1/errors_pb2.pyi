@@ -26,6 +26,7 @@ class ErrorReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ERROR_REASON_EPOCH_MISMATCH: _ClassVar[ErrorReason]
     ERROR_REASON_OUT_OF_SLOTS: _ClassVar[ErrorReason]
     ERROR_REASON_OVERLOADED: _ClassVar[ErrorReason]
+    ERROR_REASON_OUT_OF_MEMORY: _ClassVar[ErrorReason]
     ERROR_REASON_REVISION_COMPACTED: _ClassVar[ErrorReason]
     ERROR_REASON_REVISION_IN_FUTURE: _ClassVar[ErrorReason]
     ERROR_REASON_WATCHER_TOO_SLOW: _ClassVar[ErrorReason]
@@ -57,6 +58,7 @@ ERROR_REASON_STALE_WEIGHTS: ErrorReason
 ERROR_REASON_EPOCH_MISMATCH: ErrorReason
 ERROR_REASON_OUT_OF_SLOTS: ErrorReason
 ERROR_REASON_OVERLOADED: ErrorReason
+ERROR_REASON_OUT_OF_MEMORY: ErrorReason
 ERROR_REASON_REVISION_COMPACTED: ErrorReason
 ERROR_REASON_REVISION_IN_FUTURE: ErrorReason
 ERROR_REASON_WATCHER_TOO_SLOW: ErrorReason
