@@ -312,9 +312,9 @@ class PrefixCache:
         if max_cached is not None:
             limit = min(limit, at_least(0, max_cached=max_cached))
         if resume is not None:
-            spans = tuple(check_content(content, length))
+            given = check_content(content, length)
             self._check_resumes(resume, namespace)
-            self._check_kept(resume, spans, store, priority)
+            self._check_kept(resume, given, store, priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
         if priority or type(priority) is not int:
