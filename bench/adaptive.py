@@ -118,7 +118,7 @@ def chats(policy: str, capacity: int) -> float:
 def serve(cache: PrefixCache, token_ids: list[int]) -> None:
     request = cache.admit(token_ids)
     assert request is not None
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
 
 
 def new_prompts(policy: str) -> float:

@@ -173,7 +173,7 @@ class Simulation:
 
         def end() -> None:
             worker.cache.extend(running, output)
-            worker.cache.finish(running)
+            worker.cache.finish(running, up_to=running.length)
             worker.report(self.router)
             worker.is_busy = False
             self.router.finish(pick)

@@ -40,7 +40,7 @@ def serve(ready: Any, changes: Any, end: Any) -> None:
     for prompt in prompts(0):
         request = cache.admit(prompt)
         assert request is not None
-        cache.finish(request)
+        cache.finish(request, up_to=request.length)
     threading.Thread(target=_change, args=(cache, changes), daemon=True).start()
     with CacheServer(cache, "127.0.0.1:0") as server:
         ready.put(server.address)
@@ -53,7 +53,7 @@ def _change(cache: PrefixCache, changes: Any) -> None:
         changes.wait()
         request = cache.admit(rng.integers(2**17, 2**18, 500, dtype=np.int32))
         if request is not None:
-            cache.finish(request)
+            cache.finish(request, up_to=request.length)
         time.sleep(0.005)
 
 

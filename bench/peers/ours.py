@@ -100,7 +100,7 @@ class Cache(Contender):
             self.cache.extend(request, output)
             times.add("extend", now() - t)
         t = now()
-        self.cache.finish(request)
+        self.cache.finish(request, up_to=request.length)
         times.add("finish", now() - t)
         times.end_request()
         return request.cached_len

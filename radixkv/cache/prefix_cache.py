@@ -93,7 +93,7 @@ class PrefixCache:
 
     >>> cache = PrefixCache(16)
     >>> first = cache.admit([1, 2, 3, 4])
-    >>> cache.finish(first)
+    >>> cache.finish(first, up_to=4)
     >>> cache.admit([1, 2, 3, 9]).cached_len
     3
     """
@@ -396,14 +396,18 @@ class PrefixCache:
     def finish(
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
-        """Publish what is computed (None: all tokens), then give everything back. Idempotent."""
+        """Publish the first `up_to` tokens, which are computed; then give everything back.
+
+        None: what was published already stays, and nothing else does. Idempotent.
+        Raises InvalidArgumentError beyond `length`.
+        """
         if self._has_ended(request):
             return
         if fence is not None:
             check_fence(fence)
-        computed = request.length
+        computed = request.shared
         if up_to is not None:
-            computed = max(between(0, request.length, up_to=up_to), request.shared)
+            computed = max(between(0, request.length, up_to=up_to), computed)
         self._lifecycle.publish(request, computed, fence, chunked=False)
         self._lifecycle.end(request, "finished", fence)
 

@@ -53,7 +53,7 @@ class PrefixIndex:
     >>> from radixkv import PrefixCache
     >>> index, cache = PrefixIndex(), PrefixCache(16)
     >>> index.add_worker("a")
-    >>> cache.finish(cache.admit([1, 2, 3]))
+    >>> cache.finish(cache.admit([1, 2, 3]), up_to=3)
     >>> index.apply("a", cache.events.read(0, 0, 1 << 20))
     3
     >>> index.lookup([1, 2, 9])

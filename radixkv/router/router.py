@@ -87,7 +87,7 @@ class Router:
     >>> router, cache = Router(), PrefixCache(16)
     >>> router.add_worker("a")
     >>> router.add_worker("b")
-    >>> cache.finish(cache.admit([1, 2, 3]))
+    >>> cache.finish(cache.admit([1, 2, 3]), up_to=3)
     >>> router.apply("b", cache.events.read(0, 0, 1 << 20))
     >>> pick = router.pick([1, 2, 9])
     >>> pick.worker, pick.matched_length

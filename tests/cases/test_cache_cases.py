@@ -150,7 +150,7 @@ def after_a_fork(cache: PrefixCache, page_size: int) -> Request:
 def as_a_fork(cache: PrefixCache, page_size: int) -> Request:
     request = while_decoding(cache, page_size)
     fork = fork_once(cache, request)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     return fork
 
 
@@ -220,11 +220,11 @@ def test_B05_the_slot_of_a_token_never_fed_back_is_freed_once(new_cache):
     request = admit(cache, [1, 2, 3])
     assert cache.extend(request, [8]).tolist() == [4]
     assert cache.reserve(request, 1).tolist() == [5]
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.match_prefix([1, 2, 3, 8, 9]).slots.tolist() == [1, 2, 3, 4]
     assert sorted(cache.allocator.free_slots().tolist()) == list(range(5, 17))
     before = picture(cache)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert picture(cache) == before
 
 
@@ -302,7 +302,7 @@ def test_B08_the_last_token_is_computed_again_and_not_stored_twice(new_cache):
     request = admit(cache, [1, 2, 3, 4])
     assert (request.cached_len, request.length - request.cached_len) == (3, 1)
     assert request.slots[3] not in first
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert (cache.tree.total_size, cache.free_size) == (4, 12)
     assert cache.match_prefix([1, 2, 3, 4]).slots.tolist() == first
 
@@ -381,7 +381,7 @@ def test_B10_a_flush_is_refused_while_a_request_lives(new_cache):
     request = admit(cache, [1, 2, 3])
     with pytest.raises(LiveRequestsError, match="1 live request"):
         cache.reset()
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     cache.reset()
     assert cache.free_size == 16
 
@@ -411,8 +411,8 @@ def test_B10_whatever_an_old_request_does_stays_outside_the_new_tree(new_cache, 
     cache.rollback(fork, page_size)
     cache.extend(fork, [7])
     cache.publish(old, old.length)
-    cache.finish(fork)
-    cache.finish(old)
+    cache.finish(fork, up_to=fork.length)
+    cache.finish(old, up_to=old.length)
     assert resident(cache) == before
     cache.abort(new)
     cache.reset()
@@ -427,6 +427,6 @@ def test_B10_two_flushes_over_one_old_request(new_cache):
     young = admit(cache, [1, 2, 3])
     cache.publish(young, 3)
     cache.reset(force=True)
-    cache.finish(old)
-    cache.finish(young)
+    cache.finish(old, up_to=old.length)
+    cache.finish(young, up_to=young.length)
     assert cache.free_size == 16

@@ -60,8 +60,8 @@ def test_B15_content_is_compared_through_the_whole_life(new_cache):
         cache.retract(fork)
         again = [5, IMAGE, IMAGE, IMAGE, 6]
         assert admit(cache, again, resume=fork).cached_len == 4
-        cache.finish(fork)
-        cache.finish(request)
+        cache.finish(fork, up_to=fork.length)
+        cache.finish(request, up_to=request.length)
     for name in (b"x", b"y"):
         assert cache.probe([5, IMAGE, IMAGE, IMAGE, 6], content=[(1, 3, name)]) == 5
 
@@ -85,7 +85,7 @@ def test_B19_what_a_resumed_request_finds_is_not_cached_again(new_cache):
     cache.publish(request, 95)
     cache.retract(request)
     assert admit(cache, list(range(100)), resume=request).cached_len == 95
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     stats = cache.stats()
     assert (request.prompt_tokens, request.cached_tokens, request.resumed_tokens) == (100, 10, 95)
     assert (stats.prompt_tokens, stats.cached_tokens, stats.resumed_tokens) == (110, 10, 95)
@@ -135,8 +135,8 @@ def test_B25_a_request_that_straddles_the_change_publishes_nothing(new_cache, ve
     cache.extend(request, [4])
     cache.publish(request, 4)
     fork = cache.fork(request, 1).requests[0]
-    cache.finish(fork)
-    cache.finish(request)
+    cache.finish(fork, up_to=fork.length)
+    cache.finish(request, up_to=request.length)
     assert (resident(cache), cache.free_size) == ({}, 16)
 
 
@@ -147,7 +147,7 @@ def test_B25_a_request_resumed_under_new_weights_computes_all_again(new_cache):
     cache.retract(request)
     cache.set_weight_version(2)
     assert admit(cache, [1, 2, 3], resume=request).cached_len == 0
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe([1, 2, 3], Namespace(weight_version=2)) == 3
 
 
@@ -160,7 +160,7 @@ def test_B27_no_room_now_is_an_answer_and_takes_nothing(new_cache):
     before = picture(cache)
     assert cache.admit([1] * 8) is None
     assert picture(cache) == before
-    cache.finish(other)
+    cache.finish(other, up_to=other.length)
     assert admit(cache, [1] * 8)
 
 
@@ -185,7 +185,7 @@ def test_B27_the_caller_requeues_until_there_is_room(new_cache):
     while queue:
         request = cache.admit(queue[0])
         if request is None:
-            cache.finish(cache.live_requests[0])
+            cache.finish(cache.live_requests[0], up_to=cache.live_requests[0].length)
             continue
         served.append(queue.pop(0)[0])
     assert served == list(range(6))
@@ -217,7 +217,7 @@ def test_B28_what_is_computed_again_is_not_stored_twice(new_cache):
     cache = new_cache(32)
     slots = store(cache, list(range(1, 9)))
     request = admit(cache, list(range(1, 9)), max_cached=2)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.match_prefix(list(range(1, 9))).slots.tolist() == slots
     assert cache.free_size == 24
 

@@ -17,7 +17,7 @@ from radixkv.cli.options import help_of
 def hold(cache, token_ids, namespace=radixkv.DEFAULT):
     request = cache.admit(token_ids, namespace)
     slots = request.slots.tolist()
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     return slots
 
 

@@ -133,7 +133,7 @@ def test_evict_and_clear(run, cache, server):
     assert "got 1 live requests" in refused.stderr
     cleared = run("clear", "--force", "--target", server.address, "--json")
     assert json.loads(cleared.stdout) == {"epoch": cache.events.epoch}
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     cleared = run("clear", "--target", server.address)
     assert f"epoch {cache.events.epoch} begins" in cleared.stdout
     assert cache.stats().free == 64

@@ -83,8 +83,11 @@ class Subject:
         self.serve(0, 1, 2, 9, 8)
         self.serve(0, 1, 2, 3, 4, 5)
         other = Namespace(salt="other")
-        cache.finish(self.admit(self.key(1, 2, 3), other))
-        cache.finish(self.admit(self.key(7, 7, 7), content=[(0, page_size, b"image")]))
+        cache.finish(done := self.admit(self.key(1, 2, 3), other), up_to=done.length)
+        cache.finish(
+            done := self.admit(self.key(7, 7, 7), content=[(0, page_size, b"image")]),
+            up_to=done.length,
+        )
         self.ticketed = TicketTree(page_size, policy)
         for last in (3, 4):
             self.insert_from(1, 2, last)
@@ -107,7 +110,7 @@ class Subject:
         return [token for token in pages for _ in range(self.page_size)]
 
     def serve(self, *pages: int) -> None:
-        self.cache.finish(self.admit(self.key(*pages)))
+        self.cache.finish(done := self.admit(self.key(*pages)), up_to=done.length)
 
     def insert_from(self, *pages: int) -> None:
         self.ticketed.tree.insert_from(self.key(*pages), self.ticketed.tickets)
@@ -157,7 +160,7 @@ class Subject:
         cache = self.cache
         self.fence.is_done = True
         for request in cache.live_requests:
-            cache.finish(request)
+            cache.finish(request, up_to=request.length)
         for pin in list(cache.loans.pins):
             cache.loans.unpin(pin)
         cache.loans.free_aside(cache.loans.set_aside(self.borrower, []))
@@ -213,14 +216,14 @@ WHOLE: dict[str, Call] = {
 # What is done in steps: where it raises, the first of them may have been taken, and the same call
 # goes on from there.
 IN_STEPS: dict[str, Call] = {
-    "finish": lambda s: s.cache.finish(s.live),
-    "finish behind a fence": lambda s: s.cache.finish(s.part, fence=s.fence),
+    "finish": lambda s: s.cache.finish(s.live, up_to=s.live.length),
+    "finish behind a fence": lambda s: s.cache.finish(s.part, up_to=s.part.length, fence=s.fence),
     "finish what is cached": lambda s: s.serve(0, 1, 2, 3),
     "finish in a new namespace": lambda s: s.cache.finish(
-        s.admit(s.key(1, 2, 3), Namespace(salt="x"))
+        done := s.admit(s.key(1, 2, 3), Namespace(salt="x")), up_to=done.length
     ),
     "finish with content": lambda s: s.cache.finish(
-        s.admit(s.key(7, 7, 8), content=[(0, s.page_size, b"other")])
+        done := s.admit(s.key(7, 7, 8), content=[(0, s.page_size, b"other")]), up_to=done.length
     ),
     "rollback, which cuts a page": lambda s: s.cache.rollback(s.part, s.page_size + 1),
     "fork": lambda s: s.cache.fork(s.part, 2),

@@ -71,7 +71,7 @@ class Load:
 
     def finish(self, _: Any) -> None:
         at = self.random.randrange(len(self.live))
-        self.cache.finish(self.live[at])
+        self.cache.finish(self.live[at], up_to=self.live[at].length)
         del self.live[at]
 
     def extend(self, key: Any) -> None:

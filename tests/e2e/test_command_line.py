@@ -88,7 +88,7 @@ def test_watch_waits_if_asked_and_goes_on_where_it_was(tmp_path):
     cache = PrefixCache(64)
     for stored in range(2):
         with CacheServer(cache, address):
-            cache.finish(cache.admit([stored]))
+            cache.finish(done := cache.admit([stored]), up_to=done.length)
             assert json.loads(watch.stdout.readline())["tokens"] == [stored]
         assert watch.stderr.readline().startswith(
             f"radixkv: the watch of {address} was cut after revision {stored + 1}; trying again: "

@@ -51,7 +51,7 @@ class Engine:
 
     def end(self, request: Any) -> None:
         if self.rng.random() < 0.8:
-            self.cache.finish(request)
+            self.cache.finish(request, up_to=request.length)
         else:
             self.cache.abort(request)
 

@@ -26,7 +26,7 @@ def whole_life(cache, prompt) -> None:
     cache.retract(fork)
     assert admit(cache, prompt, resume=fork).cached_len == length - 1
     cache.abort(fork)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe(prompt) == cache.match_prefix(prompt).length == length
     assert cache.probe_batch([prompt, prompt[: length // 2]]) == [length, length // 2]
 
@@ -55,7 +55,7 @@ def test_a_forced_reset_under_a_path_of_6000_nodes(deep):
     request = admit(deep, range(DEPTH))
     deep.reset(force=True)
     assert deep.check_integrity() == []
-    deep.finish(request)
+    deep.finish(request, up_to=request.length)
     assert deep.free_size == 2 * DEPTH
 
 
@@ -68,14 +68,14 @@ def test_chunks_of_one_token(new_cache, core):
         cache.publish(request, up_to)
     assert cache.tree.num_nodes == depth
     assert cache.tree.protected_size == depth
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.evict(depth) == depth
 
 
 def test_100_000_leaves(new_cache):
     cache = new_cache(2 * LEAVES, max_requests=4, max_context_len=100)
     for leaf in range(LEAVES):
-        cache.finish(cache.admit([leaf % 1_000, leaf]))
+        cache.finish(done := cache.admit([leaf % 1_000, leaf]), up_to=done.length)
     assert cache.tree.num_nodes == LEAVES + 1_000
     whole_life(cache, [77, 99_077])
     assert cache.check_integrity() == []
@@ -93,7 +93,7 @@ def test_a_prompt_of_a_million_tokens(new_cache, page_size):
     request = admit(cache, prompt)
     for up_to in range(0, LONG + 1, 100_000):
         cache.publish(request, up_to)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe(prompt) == LONG
     request = admit(cache, prompt)
     assert request.cached_len == LONG - page_size
@@ -103,7 +103,7 @@ def test_a_prompt_of_a_million_tokens(new_cache, page_size):
     cache.reset(force=True)
     assert cache.stats().waiting == LONG
     for each in cache.live_requests:
-        cache.finish(each)
+        cache.finish(each, up_to=each.length)
     assert cache.free_size == LONG + 64
 
 
@@ -112,6 +112,6 @@ def test_a_fork_of_a_long_prompt_that_may_not_publish(new_cache):
     request = admit(cache, range(LONG // 10), store=False)
     fork = cache.fork(request, 1).requests[0]
     assert cache.check_integrity() == []
-    cache.finish(request)
-    cache.finish(fork)
+    cache.finish(request, up_to=request.length)
+    cache.finish(fork, up_to=fork.length)
     assert cache.free_size == LONG // 10

@@ -109,7 +109,7 @@ def test_clearing_under_an_engines_requests(cache, client, channel):
     assert (error.code(), info.reason) == (grpc.StatusCode.FAILED_PRECONDITION, "PREFIX_PINNED")
     assert beside.violations[0].type == "PREFIX_PINNED"
     client.clear(force=True)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert client.stats().free_slots == 64
 
 

@@ -202,4 +202,4 @@ def test_a_cache_without_room_answers_still():
     with CacheServer(cache, "127.0.0.1:0") as server, connect(server.address) as client:
         assert client.evict(4) == 0
         assert client.match([1, 2, 3, 4]).lengths == [0]
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)

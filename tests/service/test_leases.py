@@ -436,7 +436,7 @@ def test_an_engine_and_remote_ones_share_one_pool(cache, address):
         cache.publish(own, 3)
         assert client.match([[1, 2, 3], [4, 5]]).lengths == [3, 2]
         assert client.check() == []
-        cache.finish(own)
+        cache.finish(own, up_to=own.length)
 
 
 def test_B25_weights_that_change_end_leases_and_pins(cache, quiet, clock):

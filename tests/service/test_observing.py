@@ -51,7 +51,7 @@ def test_what_other_amounts_of_memory_would_give():
     prompts = [[each] * 960 for each in range(3)]  # twice the memory would hold all of them
     with CacheServer(cache, "127.0.0.1:0", metrics="127.0.0.1:0") as server:
         for prompt in 10 * prompts:
-            cache.finish(cache.admit(prompt))
+            cache.finish(done := cache.admit(prompt), up_to=done.length)
         found = figures(server)
     names = ("half", "same", "twice", "four_times")
     half, same, twice, four = (found[f"radixkv_estimated_hit_rate_{name}", ""] for name in names)

@@ -29,7 +29,7 @@ def store(cache: PrefixCache, token_ids, namespace: Namespace = DEFAULT, **how) 
     request = admit(cache, token_ids, namespace, **how)
     cache.publish(request, request.length)
     slots: list[int] = request.slots.tolist()
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     return slots
 
 

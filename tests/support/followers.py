@@ -27,7 +27,7 @@ class Worker:
     def hold(self, ids: Any, namespace: Namespace = DEFAULT, **how: Any) -> None:
         request = self.cache.admit(ids, namespace, **how)
         if request is not None:
-            self.cache.finish(request)
+            self.cache.finish(request, up_to=request.length)
 
     @property
     def runs(self) -> Runs:

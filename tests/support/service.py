@@ -22,7 +22,7 @@ def hold(cache: PrefixCache, token_ids, namespace: Namespace = DEFAULT, **how):
     assert request is not None
     cache.publish(request, request.length)
     slots = request.slots.tolist()
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     return slots
 
 

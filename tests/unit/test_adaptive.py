@@ -26,7 +26,7 @@ def hit_rate(requests: list[np.ndarray], capacity: int, policy: str, core: str, 
         request = cache.admit(token_ids)
         assert request is not None
         cache.publish(request, len(token_ids))
-        cache.finish(request)
+        cache.finish(request, up_to=request.length)
     assert cache.check_integrity() == []
     return cache.totals.cached_tokens / cache.totals.prompt_tokens
 

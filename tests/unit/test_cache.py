@@ -118,7 +118,7 @@ def test_admit_is_refused_without_a_row_and_takes_nothing(new_cache):
     before = picture(cache)
     assert cache.admit([3]) is None
     assert picture(cache) == before
-    cache.finish(first)
+    cache.finish(first, up_to=first.length)
     assert admit(cache, [3])
 
 
@@ -209,7 +209,7 @@ def test_every_call_takes_every_form_of_tokens(new_cache, of):
     cache.extend(request, of([4, 5]))
     cache.reserve(request, 1)
     cache.commit(request, of([6]))
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe(of([1, 2, 3, 4, 5, 6])) == 6
     assert cache.match_prefix(of([1, 2, 3, 9])).length == 3
     assert cache.probe_batch([of([1, 2]), of([9])]) == [2, 0]
@@ -222,14 +222,14 @@ def test_the_callers_buffer_is_not_kept(new_cache):
     cache.extend(request, tokens)
     tokens[:] = 9
     assert request.token_ids.tolist() == [1, 2, 3, 1, 2, 3]
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     tokens[:] = 9
     assert cache.probe([1, 2, 3, 1, 2, 3]) == 6
 
 
 def test_a_cache_shows_what_it_is_and_how_full(core):
     cache = PrefixCache(16, page_size=2, policy="lfu", core=core)
-    cache.finish(cache.admit([1, 2, 3, 4]))
+    cache.finish(done := cache.admit([1, 2, 3, 4]), up_to=done.length)
     cache.admit([1, 2, 5])
     assert repr(cache) == (
         f"<PrefixCache {core} slots=16 page_size=2 policy=lfu cached=4 free=10 requests=1>"

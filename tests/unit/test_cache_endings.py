@@ -26,6 +26,18 @@ def test_finish_publishes_what_is_computed(new_cache):
     assert request.state == "finished"
 
 
+def test_finish_without_up_to_caches_what_was_published_and_nothing_else(new_cache):
+    cache = new_cache()
+    request = admit(cache, [1, 2, 3, 4, 5, 6, 7, 8])
+    cache.publish(request, 4)
+    cache.finish(request)
+    assert admit(cache, [1, 2, 3, 4, 5, 6, 7, 8, 9]).cached_len == 4
+    never = admit(cache, [8, 8, 8])
+    cache.finish(never)
+    assert cache.probe([8, 8, 8]) == 0
+    assert cache.check_integrity() == []
+
+
 def test_finish_keeps_what_was_published_whatever_up_to_says(new_cache):
     cache = new_cache()
     request = admit(cache, [1, 2, 3, 4, 5])
@@ -111,7 +123,7 @@ def test_a_request_of_another_cache_is_refused_and_harms_neither(new_cache):
         lambda: two.reserve(request, 1),
         lambda: two.commit(request, [4]),
         lambda: two.publish(request, 1),
-        lambda: two.finish(request),
+        lambda: two.finish(request, up_to=request.length),
         lambda: two.abort(request),
         lambda: two.retract(request),
         lambda: two.fork(request, 1),
@@ -154,7 +166,7 @@ def test_a_request_that_cannot_come_back_now_may_later(new_cache):
     before = picture(cache)
     assert cache.admit([1, 2, 3, 4], resume=request) is None
     assert (picture(cache), request.state) == (before, "retracted")
-    cache.finish(other)
+    cache.finish(other, up_to=other.length)
     assert admit(cache, [1, 2, 3, 4], resume=request) is request
 
 
@@ -215,7 +227,7 @@ def test_a_resumed_request_keeps_its_content(new_cache):
     cache.publish(request, 4)
     cache.retract(request)
     assert admit(cache, [5, 9, 9, 6, 7], resume=request).cached_len == 4
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe([5, 9, 9, 6, 7], content=[(1, 2, b"x")]) == 5
     assert cache.probe([5, 9, 9, 6, 7]) == 1
 

@@ -41,7 +41,7 @@ def test_what_is_cached_waits_too_once_it_is_evicted(new_cache, ending):
 def test_what_is_cached_may_be_matched_before_the_fence_is_done(new_cache):
     cache = new_cache()
     request = admit(cache, [1, 2, 3, 4])
-    cache.finish(request, fence=Fence())
+    cache.finish(request, up_to=request.length, fence=Fence())
     assert admit(cache, [1, 2, 3, 4, 5]).cached_len == 4
 
 
@@ -86,8 +86,8 @@ def test_what_a_fork_read_waits_even_if_another_frees_it(new_cache):
     request = admit(cache, [1, 2, 3], store=False)
     fork = cache.fork(request, 1).requests[0]
     fence = Fence()
-    cache.finish(fork, fence=fence)
-    cache.finish(request)
+    cache.finish(fork, up_to=fork.length, fence=fence)
+    cache.finish(request, up_to=request.length)
     assert (cache.free_size, cache.stats().waiting) == (13, 3)
     fence.done = True
     assert cache.free_size == 16
@@ -96,7 +96,7 @@ def test_what_a_fork_read_waits_even_if_another_frees_it(new_cache):
 def test_what_the_bound_pushes_out_waits(new_cache):
     cache = new_cache(max_cached_tokens=2)
     request, fence = admit(cache, [1, 2, 3, 4]), Fence()
-    cache.finish(request, fence=fence)
+    cache.finish(request, up_to=request.length, fence=fence)
     assert (cache.free_size, cache.stats().waiting) == (12, 2)
     fence.done = True
     assert cache.free_size == 14
@@ -105,7 +105,7 @@ def test_what_the_bound_pushes_out_waits(new_cache):
 def test_what_a_reset_forgets_waits(new_cache):
     cache = new_cache()
     request, fence = admit(cache, [1, 2, 3]), Fence()
-    cache.finish(request, fence=fence)
+    cache.finish(request, up_to=request.length, fence=fence)
     cache.reset()
     assert (cache.free_size, cache.stats().waiting) == (13, 3)
     fence.done = True
@@ -118,8 +118,8 @@ def test_retired_slots_wait_for_the_last_readers_fence(new_cache):
     one, two = admit(cache, [1, 2, 3, 4]), admit(cache, [1, 2, 3, 5])
     cache.reset(force=True)
     first, last = Fence(), Fence()
-    cache.finish(one, fence=first)
-    cache.finish(two, fence=last)
+    cache.finish(one, up_to=one.length, fence=first)
+    cache.finish(two, up_to=two.length, fence=last)
     first.done = True
     assert cache.free_size == 12
     last.done = True
@@ -172,7 +172,7 @@ def test_without_fences_nothing_waits(new_cache):
 
 def test_a_fence_that_raises_at_an_admission_leaves_nothing_taken(new_cache):
     cache = new_cache(8)
-    cache.finish(admit(cache, [1, 2, 3]), fence=BrokenFence())
+    cache.finish(done := admit(cache, [1, 2, 3]), up_to=done.length, fence=BrokenFence())
     before = cache.req_to_token.free_size
     with pytest.raises(RuntimeError, match="device"):
         cache.admit([1, 2, 3, 4])

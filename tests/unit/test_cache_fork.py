@@ -71,14 +71,14 @@ def test_a_fork_may_do_all_that_a_request_may(new_cache, page_size):
     request = admit(cache, in_pages([1, 2], page_size))
     fork = cache.fork(request, 1).requests[0]
     twin = cache.fork(fork, 1).requests[0]
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     cache.extend(fork, in_pages([3], page_size))
     cache.publish(fork, 3 * page_size)
     cache.rollback(twin, page_size)
     cache.extend(twin, in_pages([4], page_size))
     cache.retract(twin)
     assert admit(cache, in_pages([1, 4], page_size), resume=twin).cached_len == page_size
-    cache.finish(twin)
+    cache.finish(twin, up_to=twin.length)
     cache.abort(fork)
     assert cache.probe(in_pages([1, 2, 3], page_size)) == 3 * page_size
     assert cache.probe(in_pages([1, 4], page_size)) == 2 * page_size
@@ -91,9 +91,9 @@ def test_forks_of_one_that_may_not_publish_share_its_slots_until_the_last_ends(n
     forks = cache.fork(request, 2).requests
     assert (resident(cache), cache.stats().allocated) == ({}, 3)
     for each in (forks[0], request):
-        cache.finish(each)
+        cache.finish(each, up_to=each.length)
         assert cache.free_size == 13
-    cache.finish(forks[1])
+    cache.finish(forks[1], up_to=forks[1].length)
     assert cache.free_size == 16
 
 
@@ -104,9 +104,9 @@ def test_a_fork_after_a_forced_reset_shares_what_is_retired(new_cache):
     cache.reset(force=True)
     fork = cache.fork(request, 1).requests[0]
     assert fork.slots.tolist() == request.slots.tolist()
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     cache.extend(fork, [5])
-    cache.finish(fork)
+    cache.finish(fork, up_to=fork.length)
     assert (resident(cache), cache.free_size) == ({}, 16)
 
 
@@ -125,7 +125,7 @@ def test_a_fork_keeps_content_and_namespace(new_cache):
     request = admit(cache, [5, 9, 9], content=[(1, 2, b"x")])
     fork = cache.fork(request, 1).requests[0]
     cache.extend(fork, [6])
-    cache.finish(fork)
+    cache.finish(fork, up_to=fork.length)
     assert cache.probe([5, 9, 9, 6], content=[(1, 2, b"x")]) == 4
     assert cache.probe([5, 9, 9, 6], content=[(1, 2, b"y")]) == 1
 

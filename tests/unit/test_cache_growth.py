@@ -129,7 +129,7 @@ def test_what_is_published_is_protected_until_the_end(new_cache):
     request = admit(cache, [1, 2, 3, 4])
     cache.publish(request, 4)
     assert cache.evict(4) == 0
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.evict(4) == 4
 
 
@@ -150,7 +150,7 @@ def test_store_false_is_never_published(new_cache):
     cache.publish(request, 3)
     cache.retract(request)
     request = admit(cache, [1, 2, 3], resume=request)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert resident(cache) == {}
     assert cache.free_size == 16
     assert cache.events.revision == 0

@@ -105,9 +105,9 @@ def test_a_tree_bounded_to_nothing_keeps_what_is_in_use_only(new_cache):
     request = admit(cache, [1, 2, 3])
     cache.publish(request, 3)
     assert admit(cache, [1, 2, 3, 4]).cached_len == 3
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe([1, 2, 3]) == 3
-    cache.finish(cache.live_requests[0])
+    cache.finish(cache.live_requests[0], up_to=cache.live_requests[0].length)
     assert cache.tree.total_size == 0
 
 
@@ -159,7 +159,7 @@ def test_sizes_sum_to_the_pool(new_cache, page_size):
 @pytest.mark.parametrize("ask", ["match_batch", "match_lengths"])
 def test_prompts_of_a_batch_are_counted_as_looked_up(new_cache, ask):
     cache = new_cache()
-    cache.finish(cache.admit([1, 2, 3]))
+    cache.finish(done := cache.admit([1, 2, 3]), up_to=done.length)
     before = cache.stats()
     getattr(cache, ask)([[1, 2, 9], [7]])
     after = cache.stats()

@@ -21,9 +21,9 @@ def totals(cache, *names):
 def test_a_miss_and_a_hit(new_cache, page_size):
     cache = new_cache(64, page_size=page_size)
     first = admit(cache, in_pages([1, 2], page_size))
-    cache.finish(first)
+    cache.finish(first, up_to=first.length)
     second = admit(cache, in_pages([1, 2, 3], page_size))
-    cache.finish(second)
+    cache.finish(second, up_to=second.length)
     assert numbers(first) == (2 * page_size, 0, 0, 2 * page_size)
     assert numbers(second) == (3 * page_size, 2 * page_size, 0, page_size)
     assert totals(cache, "prompt", "cached", "published") == (
@@ -38,7 +38,7 @@ def test_chunks_count_each_token_once(new_cache):
     request = admit(cache, [1, 2, 3, 4, 5])
     for up_to in (1, 2, 2, 4, 5, 5):
         cache.publish(request, up_to)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert numbers(request) == (5, 0, 0, 5)
     assert totals(cache, "prompt", "published") == (5, 5)
 
@@ -46,8 +46,8 @@ def test_chunks_count_each_token_once(new_cache):
 def test_duplicates_are_not_published(new_cache):
     cache = new_cache()
     one, two = admit(cache, [1, 2, 3]), admit(cache, [1, 2, 4])
-    cache.finish(one)
-    cache.finish(two)
+    cache.finish(one, up_to=one.length)
+    cache.finish(two, up_to=two.length)
     assert numbers(two) == (3, 0, 0, 1)
     assert totals(cache, "published") == (4,)
 
@@ -56,7 +56,7 @@ def test_extended_tokens_are_no_prompt(new_cache):
     cache = new_cache()
     request = admit(cache, [1, 2])
     cache.extend(request, [3, 4])
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert numbers(request) == (2, 0, 0, 4)
 
 
@@ -68,7 +68,7 @@ def test_what_a_resumed_request_finds_is_resumed_however_often(new_cache):
     for _ in range(3):
         cache.retract(request)
         admit(cache, [1, 2, 3, 4, 5, 6], resume=request)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert numbers(request) == (5, 2, 15, 4)
     assert totals(cache, "prompt", "cached", "resumed") == (7, 2, 15)
     assert totals(cache, "lookup", "hit") == (7, 2)
@@ -82,7 +82,7 @@ def test_a_fork_has_no_prompt_and_what_it_finds_later_is_resumed(new_cache):
     cache.retract(fork)
     admit(cache, [1, 2, 3, 4], resume=fork)
     assert numbers(fork) == (0, 0, 3, 0)
-    cache.finish(fork)
+    cache.finish(fork, up_to=fork.length)
     assert numbers(fork) == (0, 0, 3, 1)
     assert totals(cache, "prompt", "cached", "resumed") == (3, 0, 3)
 
@@ -132,6 +132,6 @@ def test_numbers_live_through_a_reset(new_cache):
     request = admit(cache, [1, 2, 3])
     cache.publish(request, 3)
     cache.reset(force=True)
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert numbers(request) == (3, 0, 0, 3)
     assert totals(cache, "prompt", "published") == (3, 3)

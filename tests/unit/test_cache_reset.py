@@ -32,7 +32,7 @@ def test_reset_is_refused_while_requests_live(new_cache):
     assert caught.value.details == {"live_requests": 2, "pins": 0}
     assert picture(cache) == before
     for request in requests:
-        cache.finish(request)
+        cache.finish(request, up_to=request.length)
     cache.reset()
 
 
@@ -44,9 +44,9 @@ def test_a_forced_reset_keeps_slots_until_their_last_reader_is_done(new_cache):
     cache.reset(force=True)
     assert (one.slots.tolist(), two.slots.tolist()) == rows
     assert cache.stats().waiting == 3
-    cache.finish(one)
+    cache.finish(one, up_to=one.length)
     assert sorted(set(range(1, 17)) - set(cache.allocator.free_slots().tolist())) == sorted(rows[1])
-    cache.finish(two)
+    cache.finish(two, up_to=two.length)
     assert cache.free_size == 16
     assert resident(cache) == {}
     assert set(slots) <= set(cache.allocator.free_slots().tolist())
@@ -62,7 +62,7 @@ def test_after_a_forced_reset_old_requests_go_on_and_publish_nothing(new_cache):
     new = admit(cache, [1, 2, 3, 4, 5])
     assert new.cached_len == 0
     cache.publish(new, 5)
-    cache.finish(old)
+    cache.finish(old, up_to=old.length)
     assert [slot for _, slot in sorted(resident(cache).items())] == new.slots.tolist()
 
 
@@ -94,7 +94,7 @@ def test_each_call_that_changes_the_tree_is_one_revision(new_cache):
     assert cache.events.revision == 1
     cache.publish(request, 2)
     assert cache.events.revision == 1
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.events.revision == 2
     admit(cache, [7, 8, 9, 9, 9, 9])
     assert cache.events.revision == 3

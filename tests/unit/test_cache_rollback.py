@@ -31,7 +31,7 @@ def test_other_tokens_may_follow(new_cache):
     request = admit(cache, [1, 2, 3, 4])
     cache.rollback(request, 2)
     cache.extend(request, [8, 9])
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe_batch([[1, 2, 8, 9], [1, 2, 3]]) == [4, 2]
 
 
@@ -54,7 +54,7 @@ def test_the_lock_of_another_is_not_touched(new_cache):
     assert cache.evict(99) == 0
     cache.rollback(two, 3)
     assert cache.evict(99) == 1
-    cache.finish(one)
+    cache.finish(one, up_to=one.length)
     assert cache.evict(99) == 0
 
 
@@ -161,7 +161,7 @@ def test_rollback_to_nothing_and_to_all(new_cache, page_size):
     cache.rollback(request, 0)
     assert (request.length, cache.tree.protected_size) == (0, 0)
     assert len(cache.extend(request, [3])) == 1
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
 
 
 def test_rollback_is_idempotent(new_cache):
@@ -190,7 +190,7 @@ def test_rollback_into_content_forgets_the_rest_of_it(new_cache):
     request = admit(cache, [5, 9, 9, 9, 6], content=[(1, 3, b"x")])
     cache.rollback(request, 2)
     cache.extend(request, [9, 6])
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cache.probe([5, 9, 9, 6], content=[(1, 1, b"x")]) == 4
     assert cache.probe([5, 9, 9, 6], content=[(1, 2, b"x")]) == 2
 

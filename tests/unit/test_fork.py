@@ -15,7 +15,7 @@ def work(seed):
         n += 7
         request = cache.admit([n % 5, n % 3, n % 11])
         if request is not None:
-            cache.finish(request)
+            cache.finish(request, request.length)
         cache.events.read(0, cache.events.compact_revision, 10_000)
 threads = [threading.Thread(target=work, args=(n,), daemon=True) for n in range(3)]
 for thread in threads:

@@ -305,7 +305,7 @@ def test_random_borrowers_while_an_engine_runs(new_cache, page_size, rng):
             case 0:
                 request = cache.admit(prompt)
                 if request is not None:
-                    cache.finish(request)
+                    cache.finish(request, up_to=request.length)
             case 1:
                 pins[who].append(cache.loans.pin(prompt))
             case 2 if pins[who]:
@@ -343,7 +343,7 @@ def test_random_borrowers_while_an_engine_runs(new_cache, page_size, rng):
 def test_a_pin_costs_the_same_whatever_its_length(core):
     """A pin of a million tokens took 8 MB; 65,536 of them may be held."""
     cache = PrefixCache(50_000, core=core)
-    cache.finish(cache.admit(list(range(50_000))))
+    cache.finish(done := cache.admit(list(range(50_000))), up_to=done.length)
     prompt = np.arange(50_000, dtype=np.int32)
     cache.loans.pin(prompt)
     tracemalloc.start()
@@ -356,7 +356,7 @@ def test_a_pin_costs_the_same_whatever_its_length(core):
 
 def test_tokens_are_moved_below_a_pin_one_at_a_time(core):
     cache = PrefixCache(20_100, core=core)
-    cache.finish(cache.admit(list(range(20_000))))
+    cache.finish(done := cache.admit(list(range(20_000))), up_to=done.length)
     pin = cache.loans.pin(np.arange(20_000, dtype=np.int32))
     borrower = cache.loans.new_borrower()
     slots, _ = cache.loans.allocate(borrower, 100)

@@ -18,7 +18,7 @@ def test_a_namespace_takes_256_bytes_a_field(field):
 
 def test_a_content_id_takes_256_bytes():
     cache = PrefixCache(8)
-    cache.finish(cache.admit([1, 2], content=[(0, 1, b"x" * 256)]))
+    cache.finish(done := cache.admit([1, 2], content=[(0, 1, b"x" * 256)]), up_to=done.length)
     with pytest.raises(InvalidContentError, match=r"content\[0\].id must be at most 256 bytes"):
         cache.admit([1, 2], content=[(0, 1, b"x" * 257)])
 

@@ -22,7 +22,7 @@ class Running:
     def __init__(self, request):
         self.request, self.on_done = request, lambda: self
     def __del__(self):
-        cache.finish(self.request)
+        cache.finish(self.request, self.request.length)
 for n in range({rounds}):
     request = cache.admit(prompt())
     if request is None:
@@ -59,7 +59,7 @@ for n in range({rounds}):
         Meddler()
         cache.publish(request, up_to=request.length)
         Meddler()
-        cache.finish(request)
+        cache.finish(request, request.length)
     except RequestEndedError:
         pass
 gc.collect()
@@ -69,7 +69,7 @@ print(cache.check_integrity())
 """
 
 SIGNAL = """
-cache.finish(cache.admit([9] * 40))
+cache.finish(cache.admit([9] * 40), up_to=40)
 def handle(*_):
     cache.evict(1)
     cache.events.read(cache.events.epoch, cache.events.compact_revision, 1000)
@@ -78,7 +78,7 @@ signal.setitimer(signal.ITIMER_REAL, 0.001, 0.001)
 for n in range({rounds}):
     request = cache.admit(prompt())
     if request is not None:
-        cache.finish(request)
+        cache.finish(request, request.length)
 signal.setitimer(signal.ITIMER_REAL, 0)
 print(cache.check_integrity())
 """
@@ -94,7 +94,7 @@ class Picked:
         router.finish(self.pick)
 epoch = revision = 0
 for n in range({rounds}):
-    cache.finish(cache.admit(prompt()))
+    cache.finish(done := cache.admit(prompt()), up_to=done.length)
     update = cache.events.read(epoch, revision, 1 << 20)
     router.apply("a", update)
     epoch, revision = update.epoch, update.revision

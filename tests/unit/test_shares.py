@@ -24,7 +24,7 @@ def new_cache(core, shares, num_slots=100, **how):
 def serve(cache, tokens, namespace):
     request = cache.admit(tokens, namespace)
     assert request is not None
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
 
 
 def cached(cache, namespace):
@@ -61,7 +61,7 @@ def test_a_caller_may_evict_what_is_its_own_below_its_reserve(core):
     assert cache.admit([1], A) is None
     serve(cache, range(500, 590), B)
     assert cache.probe(range(500, 590), B) == 90
-    cache.finish(running)
+    cache.finish(running, up_to=running.length)
 
 
 def test_a_cap_evicts_its_own_first_and_nothing_of_others(core):
@@ -85,7 +85,7 @@ def test_a_cap_leaves_what_is_locked_until_its_lock_ends(core):
     request = cache.admit(range(10), A)
     cache.publish(request, 10)
     assert cached(cache, A) == 10
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
     assert cached(cache, A) == 4
 
 

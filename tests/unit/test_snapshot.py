@@ -32,7 +32,7 @@ def finish_one(cache, rng):
     length = rng.randint(1, 9)
     request = cache.admit([rng.randint(0, 2) for _ in range(length)], rng.choice(SPACES))
     assert request is not None
-    cache.finish(request)
+    cache.finish(request, up_to=request.length)
 
 
 def plain(runs):
@@ -64,7 +64,7 @@ def test_what_happens_between_the_slices_is_in_it(core, seed, page_size):
 def test_others_have_their_turns_between_the_slices(core):
     cache = PrefixCache(100, core=core)
     for start in range(0, 90, 10):
-        cache.finish(cache.admit(range(start, start + 10)))
+        cache.finish(done := cache.admit(range(start, start + 10)), up_to=done.length)
     lengths = [cache.probe(range(10)) for step in steps_of(cache) if step is None]
     assert len(lengths) == 10  # one a slice, each of more than three tokens, and one before
     assert lengths == [10] * 10
@@ -73,12 +73,12 @@ def test_others_have_their_turns_between_the_slices(core):
 def test_a_reset_between_two_slices_begins_it_again(core):
     cache = PrefixCache(100, core=core)
     for start in range(0, 90, 10):
-        cache.finish(cache.admit(range(start, start + 10)))
+        cache.finish(done := cache.admit(range(start, start + 10)), up_to=done.length)
     steps = steps_of(cache)
     assert next(steps) is None
     assert next(steps) is None
     cache.reset()
-    cache.finish(cache.admit([5, 6, 7]))
+    cache.finish(done := cache.admit([5, 6, 7]), up_to=done.length)
     *_, last = steps
     assert (last.epoch, last.revision) == cache.events.position()
     assert [run.codes.tolist() for run in last.runs.values()] == [[5, 6, 7]]
@@ -89,20 +89,20 @@ def test_a_log_that_keeps_too_little_ends_in_one_slice(core):
     cache = PrefixCache(100, core=core)
     cache.events.__init__(max_bytes=1)
     for start in range(0, 90, 10):
-        cache.finish(cache.admit(range(start, start + 10)))
+        cache.finish(done := cache.admit(range(start, start + 10)), up_to=done.length)
     for number, step in enumerate(steps_of(cache)):
         if step is None:
-            cache.finish(cache.admit([200 + number]))
+            cache.finish(done := cache.admit([200 + number]), up_to=done.length)
     assert plain(step.runs) == plain(runs_of(cache.tree.walk()))
 
 
 def test_a_cache_that_is_reset_over_and_over_has_a_snapshot(core):
     cache = PrefixCache(100, core=core)
-    cache.finish(cache.admit(range(10)))
+    cache.finish(done := cache.admit(range(10)), up_to=done.length)
     for step in steps_of(cache):
         if step is None:
             cache.reset()
-            cache.finish(cache.admit(range(10)))
+            cache.finish(done := cache.admit(range(10)), up_to=done.length)
     assert plain(step.runs) == plain(runs_of(cache.tree.walk()))
 
 
@@ -114,11 +114,13 @@ def test_an_empty_cache_has_an_empty_one(core):
 
 def test_a_table_shows_nodes_as_they_were_and_the_tokens_that_are_left(core):
     cache = PrefixCache(100, core=core)
-    cache.finish(cache.admit([1, 2, 3, 4]))
-    cache.finish(cache.admit([7, 8], SPACES[1]))
+    cache.finish(done := cache.admit([1, 2, 3, 4]), up_to=done.length)
+    cache.finish(done := cache.admit([7, 8], SPACES[1]), up_to=done.length)
     table = cache.tree.table()
     before = [table.facts(at) for at in range(len(table))]
-    cache.finish(cache.admit([1, 2, 9]))  # splits the first, whose tail keeps its name
+    cache.finish(
+        done := cache.admit([1, 2, 9]), up_to=done.length
+    )  # splits the first, whose tail keeps its name
     cache.match_prefix([1, 2, 9])
     cache.match_prefix([7, 8], SPACES[1])
     assert [table.facts(at) for at in range(len(table))] == before

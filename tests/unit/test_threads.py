@@ -66,7 +66,7 @@ def engine(cache, seed: int, steps: int) -> None:
         if rng.random() < 0.02:
             cache.reset(force=True)
     for request in live:
-        cache.finish(request)
+        cache.finish(request, up_to=request.length)
 
 
 def test_questions_are_answered_while_engines_work(new_cache):
@@ -149,5 +149,5 @@ def test_many_admissions_of_one_prompt_share_it_in_the_end(new_cache):
     rows = {tuple(request.slots.tolist()) for request in requests}
     assert len(rows) == 1
     assert cache.free_size == 60
-    run_together(*[lambda r=request: cache.finish(r) for request in requests])
+    run_together(*[lambda r=request: cache.finish(r, up_to=r.length) for request in requests])
     assert cache.tree.evictable_size == 4
