@@ -20,11 +20,16 @@ CAPABILITIES = (8, 9)
 
 
 def fa3_attention(
-    pool: MHATokenToKVPool, *, k_scale: float = 1.0, v_scale: float = 1.0
+    pool: MHATokenToKVPool,
+    *,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    q_heads: int | None = None,
 ) -> DeviceAttention:
     """FlashAttention 3 alone: no prefix is shared.
 
     k_scale, v_scale: what K and V are divided by when they are stored (fp8 only).
+    q_heads: for backends that plan by it; here each call shows its own.
     Raises InvalidArgumentError for a pool that the kernel does not serve.
     """
     return DeviceAttention(pool, FA3Kernels(pool, k_scale, v_scale))

@@ -6,13 +6,20 @@ from torch import Tensor
 
 from radixkv.attention.base import AttentionBackend, AttentionBatch
 from radixkv.attention.scores import PLAIN, ScoreOptions
+from radixkv.memory.kv_pool import MHATokenToKVPool
 
 # Bounds the scores held at once (64 MiB of float32), so that a long prompt needs no chunks.
 MAX_SCORES = 2**24
 
 
 class ReferenceAttention(AttentionBackend):
-    """One request after another, softmax and sums in float32."""
+    """One request after another, softmax and sums in float32.
+
+    q_heads: for backends that plan by it; here each call shows its own.
+    """
+
+    def __init__(self, pool: MHATokenToKVPool, *, q_heads: int | None = None) -> None:
+        super().__init__(pool)
 
     def plan(self, batch: AttentionBatch) -> None:
         self.batch = None

@@ -25,11 +25,16 @@ PIECE = 1024
 
 
 def triton_attention(
-    pool: MHATokenToKVPool, *, k_scale: float = 1.0, v_scale: float = 1.0
+    pool: MHATokenToKVPool,
+    *,
+    k_scale: float = 1.0,
+    v_scale: float = 1.0,
+    q_heads: int | None = None,
 ) -> DeviceAttention:
     """Triton alone: no prefix is shared.
 
     k_scale, v_scale: what K and V are divided by when they are stored (fp8 only).
+    q_heads: for backends that plan by it; here each call shows its own.
     """
     return DeviceAttention(pool, TritonKernels(pool, k_scale, v_scale))
 

@@ -36,6 +36,7 @@ from radixkv.cache.lifecycle import Copies, Forked, KVPool, Lifecycle
 from radixkv.cache.loans import Loans
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.request import Request
+from radixkv.cache.shortage import shortage
 from radixkv.cache.slots import Slots
 from radixkv.cache.snapshot import take_snapshot
 from radixkv.cache.stats import CacheStats, Totals
@@ -61,6 +62,7 @@ from radixkv.tree import (
     new_tree,
 )
 from radixkv.tree.content import Content, check_content
+from radixkv.tree.namespace import check_namespace
 from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
 
 Check: TypeAlias = Callable[[CacheView], Iterable[str]]
@@ -568,6 +570,23 @@ class PrefixCache:
             pins=self.loans.pins,
             borrower_of=self.loans.borrower_of,
         )
+
+    def why_full(self, num_tokens: int, namespace: Namespace = DEFAULT) -> str | None:
+        """Why `admit` answers None to a prompt of which `num_tokens` are not cached, in words.
+
+        None: there is room. Cost: O(num_slots). Raises InvalidArgumentError, InvalidNamespaceError.
+
+        >>> cache = PrefixCache(8, max_requests=1)
+        >>> cache.why_full(8)
+        >>> request = cache.admit([1, 2, 3, 4, 5])
+        >>> cache.why_full(1)[:44]
+        'max_requests must be above the live requests'
+        """
+        needed = round_up(at_least(0, num_tokens=num_tokens), self.page_size)
+        check_namespace(namespace)
+        with self.lock:
+            room, free_rows = self.tree.room_for(namespace), self.req_to_token.free_size
+            return shortage(needed, self._stats(), room, free_rows)
 
     def stats(self) -> CacheStats:
         """Sizes and counters at one moment, of a cache that refuses its calls too.

@@ -46,3 +46,9 @@ def test_a_backend_of_ones_own_is_found(pool):
 
     register_backend("own", lambda: Own)
     assert type(get_backend("own", pool)) is Own
+
+
+def test_a_backend_that_needs_no_q_heads_takes_them():
+    """One call serves any name."""
+    pool = MHATokenToKVPool(8, 1, 2, 16, "float32")
+    assert isinstance(get_backend("reference", pool, q_heads=8), ReferenceAttention)
