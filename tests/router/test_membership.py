@@ -192,7 +192,7 @@ def test_a_router_whose_program_has_its_workers_takes_none(router):
                 call()
 
 
-def test_a_worker_that_is_a_router_is_told_in_words(router):
+def test_a_worker_that_is_a_router_is_named_in_the_error(router):
     with (
         Router() as other,
         RouterServer(other, "127.0.0.1:0") as server,
