@@ -117,7 +117,7 @@ def test_what_was_hardly_begun_is_removed_after_a_day(log):
 def test_who_comes_second_takes_what_is_there(log):
     folder = read_log(log, BYTES).folder
     writer = Writer(folder)
-    found = writer.finish(read_log(log, BYTES).about, up_to=read_log(log, BYTES).about.length)
+    found = writer.finish(read_log(log, BYTES).about)
     assert prompts(found) == ["abcd", "abce"]
     assert [*folder.parent.iterdir()] == [folder]
 

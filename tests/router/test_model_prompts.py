@@ -77,7 +77,7 @@ def test_a_pick_by_messages_goes_where_their_tokens_are_cached(router, client, p
         pick = client.pick(asked)
         assert (pick.worker, pick.matched_length) == ("b", len(whole) - 2)
         assert pick.prompt_length == len(whole)
-        client.finish(pick.pick_id, up_to=pick.pick_id.length)
+        client.finish(pick.pick_id)
     assert all(worker.load == 0 for worker in client.workers())
     assert client.lookup(Chat(body)) == {"b": len(whole) - 2}
 
@@ -96,7 +96,7 @@ def test_the_async_client_asks_alike(router, server, prompts):
     async def ask():
         async with AsyncRouterClient(server.address, timeout_s=30) as client:
             pick = await client.pick(Text("hello there"), key="session")
-            await client.finish(pick.pick_id, up_to=pick.pick_id.length)
+            await client.finish(pick.pick_id)
             return pick, await client.workers()
 
     pick, workers = asyncio.run(ask())

@@ -62,7 +62,7 @@ def test_every_slot_is_the_one_that_was_computed(
         elif rng.random() < 0.5:
             host.decode(req, rng.randrange(3))
         else:
-            host.finish(req, up_to=req.length)
+            host.finish(req)
     for req in [*host.running]:
         host.abort(req)
     assert hits > 1000
@@ -123,7 +123,7 @@ def test_what_two_requests_compute_at_once_is_kept_once(scheduler):
     assert host.cache.total_size() == 50
     assert host.allocator.available_size() == host.num_slots - 50
     for req in (one, other):
-        host.finish(req, up_to=req.length)
+        host.finish(req)
 
 
 def test_what_a_stop_leaves_behind_stays_the_trees(scheduler):
@@ -224,7 +224,7 @@ def live(host):
         for req in two:  # the second one's are duplicates
             host.prefill(req)
             host.decode(req, 1)
-            host.finish(req, up_to=req.length)
+            host.finish(req)
     assert hits > 500
     assert host.evicted > 100
 
