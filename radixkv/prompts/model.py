@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +15,9 @@ from radixkv.prompts.fields import FieldError
 from radixkv.prompts.openai import chat_of
 from radixkv.prompts.template_files import CHATML, find_template
 from radixkv.tree import ContentSpan
+
+
+_SMALLEST_CHAT = '{"messages": [{"role": "user", "content": "a"}]}'
 
 
 class TokenizedPrompt(NamedTuple):
@@ -35,6 +39,9 @@ class ModelPrompts:
         self._encoder = _encoder_of(Path(folder) / "tokenizer.json")
         self._template = find_template(folder, None, engine)
         self._folder = folder
+        # The first chat would wait for seconds, while the renderer is imported.
+        with suppress(InvalidArgumentError):
+            self.of_chat(_SMALLEST_CHAT)
 
     def of_text(self, text: str) -> TokenizedPrompt:
         """The prompt of a completion. Raises InvalidArgumentError for text that is empty."""
