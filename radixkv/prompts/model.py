@@ -16,7 +16,6 @@ from radixkv.prompts.openai import chat_of
 from radixkv.prompts.template_files import CHATML, find_template
 from radixkv.tree import ContentSpan
 
-
 _SMALLEST_CHAT = '{"messages": [{"role": "user", "content": "a"}]}'
 
 
@@ -40,7 +39,7 @@ class ModelPrompts:
         self._template = find_template(folder, None, engine)
         self._folder = folder
         # The first chat would wait for seconds, while the renderer is imported.
-        with suppress(InvalidArgumentError):
+        with suppress(InvalidArgumentError, BackendUnavailableError):
             self.of_chat(_SMALLEST_CHAT)
 
     def of_text(self, text: str) -> TokenizedPrompt:
