@@ -52,7 +52,7 @@ def test_the_package_without_a_native_core_says_so_and_works(plain_wheel, tmp_pa
     zipfile.ZipFile(wheel).extractall(tmp_path)
     code = (
         "import radixkv; from radixkv.doctor import core_line; print(core_line());"
-        "cache = radixkv.PrefixCache(num_slots=8); cache.finish(cache.admit([1, 2]));"
+        "cache = radixkv.PrefixCache(num_slots=8); cache.finish(cache.admit([1, 2]), up_to=2);"
         "print(cache.probe([1, 2, 3]), radixkv.__file__)"
     )
     packages = Path(numpy.__file__).parents[1]

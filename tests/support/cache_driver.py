@@ -156,8 +156,8 @@ class CacheDriver(ChosenCache):
     def finish(self) -> None:
         pair, fence = self.pair(), self.fence()
         length, is_running = len(pair.twin.tokens), pair.request.state == "running"
-        up_to = self.choose.pick((None, None, self.choose.between(0, length + 1)))
-        computed = length if up_to is None else up_to
+        up_to = self.choose.pick((None, length, length, self.choose.between(0, length + 1)))
+        computed = 0 if up_to is None else up_to
         if is_running and computed > length:
             self.refused(InvalidArgumentError, self.cache.finish, pair.request, up_to)
             return
