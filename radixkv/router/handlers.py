@@ -24,7 +24,7 @@ class RouterHandlers:
     """The RPCs over `router`, which others may be using.
 
     count: called with each pick. prompts: of the model, for text and messages; None: they are
-    refused. members: adds and removes workers; None: nobody may.
+    refused. members: adds and removes workers; None: the calls are refused.
     """
 
     def __init__(

@@ -165,7 +165,7 @@ class Membership:
     def _add_listed(self, worker: str, address: str) -> None:
         try:
             self.add(worker, address)
-        except RadixKVError as error:  # such as an address that is none; others are still added
+        except RadixKVError as error:  # a bad address: the others are still added
             logger.warning("worker %s cannot be added: %s", worker, error)
 
     def _read(self, at: int, each: WorkerList) -> Mapping[str, str]:

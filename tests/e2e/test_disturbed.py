@@ -79,7 +79,7 @@ def test_a_wall_clock_that_jumps_ends_no_lease_and_keeps_none(jumping_clock, ser
         client.lease(2, pool_id="p") as lease,
     ):
         lease.allocate(10)
-        lost = client.send(lease_calls.grant(1, pool_id="p"))  # which nobody renews
+        lost = client.send(lease_calls.grant(1, pool_id="p"))  # never renewed
         client.send(lease_calls.allocate(LeaseRef(lost.id, lost.epoch), 20))
         assert client.stats().allocated_slots == 30
         wait_until(lambda: client.stats().num_leases == 1)

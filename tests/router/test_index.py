@@ -41,7 +41,7 @@ def test_one_walk_answers_for_all(index, followed):
     assert index.lookup([1, 2, 9, 9]) == {"b": 3, "a": 2}
     assert index.lookup([7]) == {}
     assert [index.length(name, [1, 2, 3, 5]) for name in "abc"] == [3, 2, 0]
-    assert index.length("a", [1, 2], Namespace(salt="nobody's")) == 0
+    assert index.length("a", [1, 2], Namespace(salt="unused")) == 0
     workers, lengths = index.lengths([1, 2, 3, 4])
     assert (workers, lengths.tolist()) == (("a", "b", "c"), [4, 2, 0])
     check_mirrors(index, a, b)
