@@ -16,7 +16,6 @@ from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
 from radixkv.cache.request import Request, RequestState
 from radixkv.cache.slots import Slots
-from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
 from radixkv.pages import round_down, round_up
 from radixkv.tree import ContentSpan, Handle, Namespace
@@ -59,12 +58,11 @@ class Lifecycle:
         self,
         slots: Slots,
         req_to_token: ReqToTokenPool,
-        transactions: Transactions,
         kv: KVPool | None = None,
     ) -> None:
         self._slots, self._tree, self._ledger = slots, slots.tree, slots.ledger
         self._totals, self._page_size = slots.totals, slots.page_size
-        self._rows, self._transactions = req_to_token, transactions
+        self._rows = req_to_token
         self.kv = kv
         self.live: dict[int, Request] = {}
         # One call, which nothing can come between.
@@ -301,8 +299,7 @@ class Lifecycle:
         if self.kv is None or not len(source):
             return Copies(source, target)
         try:
-            with self._transactions.copying():
-                self.kv.copy(source, target)
+            self.kv.copy(source, target)
         except BaseException:
             self._ledger.give_back(taken, None)
             raise

@@ -21,7 +21,7 @@ from radixkv.cache.borrowers import MAX_BORROWER, Borrowers
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.pin import Pin
 from radixkv.cache.slots import Slots
-from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.transaction import Transactions, ending, transaction
 from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
@@ -127,7 +127,7 @@ class Loans:
             self.pins.discard(pin)
             raise
 
-    @transaction
+    @ending
     def unpin(self, pin: Pin) -> None:
         """Drop a pin. Idempotent."""
         if pin in self.pins:

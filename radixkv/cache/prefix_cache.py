@@ -40,7 +40,7 @@ from radixkv.cache.shortage import shortage
 from radixkv.cache.slots import Slots
 from radixkv.cache.snapshot import take_snapshot
 from radixkv.cache.stats import CacheStats, Totals
-from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.transaction import Transactions, ending, single_step, transaction
 from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
@@ -136,7 +136,7 @@ class PrefixCache:
         self._reader = new_reader(tree.core)
         self._weights = Weights()
         self._lookups = Lookups(self.slots, self._weights, estimator)
-        self._lifecycle = Lifecycle(self.slots, self.req_to_token, self.transactions, kv)
+        self._lifecycle = Lifecycle(self.slots, self.req_to_token, kv)
         self.loans = Loans(
             self._reader, self.slots, self._weights, self._lookups, self.transactions
         )
@@ -218,7 +218,7 @@ class PrefixCache:
 
     # ---- looking ----
 
-    @transaction
+    @single_step
     def match_prefix(
         self,
         token_ids: TokenIds,
@@ -238,7 +238,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.match(tokens, namespace, spans)
 
-    @transaction
+    @single_step
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
@@ -249,14 +249,14 @@ class PrefixCache:
         """
         return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
-    @transaction
+    @single_step
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
         """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
         return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
-    @transaction
+    @single_step
     def probe(
         self,
         token_ids: TokenIds,
@@ -272,7 +272,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.probe(tokens, namespace, spans)
 
-    @transaction
+    @single_step
     def probe_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
@@ -394,7 +394,7 @@ class PrefixCache:
         self._lifecycle.publish(request, computed, fence, chunked=True)
         self.slots.keep_bound(fence)
 
-    @transaction
+    @ending
     def finish(
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
@@ -413,7 +413,7 @@ class PrefixCache:
         self._lifecycle.publish(request, computed, fence, chunked=False)
         self._lifecycle.end(request, "finished", fence)
 
-    @transaction
+    @ending
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
         """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
         check_fence(fence)
@@ -426,7 +426,7 @@ class PrefixCache:
                 self._refuse_foreign(request)
             request.state = "aborted"  # it does not come back either
 
-    @transaction
+    @ending
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
         """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent."""
         check_fence(fence)
@@ -462,7 +462,7 @@ class PrefixCache:
 
     # ---- the whole cache ----
 
-    @transaction
+    @single_step
     def evict(self, num_tokens: int) -> int:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
 
@@ -470,7 +470,7 @@ class PrefixCache:
         """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
-    @transaction
+    @single_step
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
