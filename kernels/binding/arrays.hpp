@@ -32,6 +32,10 @@ void* array_data(nanobind::handle array);
 
 // Empty unless `object` is exactly such a NumPy array of that type.
 ArrayView<int32_t> view_int32(nanobind::handle object);
+
+// The first `n` items of such an array, or all: a view, for a third of what a slice costs. Nothing:
+// it is another object.
+nanobind::object first_items(nanobind::handle object, size_t n);
 ArrayView<int64_t> view_int64(nanobind::handle object);
 ArrayView<double> view_double(nanobind::handle object);
 

@@ -142,11 +142,12 @@ void bind_tree(nb::module_& module) {
         .def("reset_into", &TreeBinding::reset_into, "ledger"_a, "readers"_a)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0)
+             "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0,
+             "length"_a.none() = nb::none())
         .def("publish", &TreeBinding::publish, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "held"_a.none() = nb::none(),
-             "fence"_a.none() = nb::none())
+             "fence"_a.none() = nb::none(), "length"_a.none() = nb::none())
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)
         .def_prop_ro("shares", &TreeBinding::shares)

@@ -164,6 +164,13 @@ uint64_t checked_count(nb::handle count, const char* name) {
     return nb::cast<uint64_t>(python().at_least(0, **named));
 }
 
+nb::object first_ids(nb::handle ids, nb::handle length) {
+    if (length.is_none()) return nb::borrow(ids);
+    uint64_t count = checked_count(length, "length");
+    if (nb::object first = first_items(ids, count)) return first;
+    return ids[nb::slice(nb::int_(0), nb::int_(count), nb::none())];
+}
+
 }  // namespace
 
 TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares)
@@ -825,9 +832,10 @@ nb::object TreeBinding::take(nb::handle n, LedgerBinding& ledger, nb::handle spa
     return answer;
 }
 
-nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+nb::object TreeBinding::admit(nb::handle token_ids, LedgerBinding& ledger, nb::handle row,
                               nb::handle space, nb::handle content, nb::handle max_cached,
-                              nb::handle extra) {
+                              nb::handle extra, nb::handle length) {
+    nb::object ids = first_ids(token_ids, length);
     uint64_t more = checked_count(extra, "extra");
     uint64_t limit = max_cached.is_none() ? UINT64_MAX : checked_count(max_cached, "max_cached");
     nb::object codes = encode(ids, content, false, true);
@@ -873,9 +881,11 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     return answer;
 }
 
-nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+nb::object TreeBinding::publish(nb::handle token_ids, LedgerBinding& ledger, nb::handle row,
                                 nb::handle space, nb::handle content, nb::handle priority,
-                                bool chunked, nb::handle held, nb::handle fence) {
+                                bool chunked, nb::handle held, nb::handle fence,
+                                nb::handle length) {
+    nb::object ids = first_ids(token_ids, length);
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     check_known(held, space);

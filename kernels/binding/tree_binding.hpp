@@ -65,10 +65,11 @@ class TreeBinding {
     // ---- a request's admission and publication: see `RadixTree` ----
 
     nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
-                     nb::handle content, nb::handle max_cached, nb::handle extra);
+                     nb::handle content, nb::handle max_cached, nb::handle extra,
+                     nb::handle length);
     nb::object publish(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                        nb::handle content, nb::handle priority, bool chunked, nb::handle held,
-                       nb::handle fence);
+                       nb::handle fence, nb::handle length);
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }

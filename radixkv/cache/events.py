@@ -103,6 +103,10 @@ class EventLog:
         for listener in self._listeners:
             listener()
 
+    def is_last(self, changes: Changes) -> bool:
+        """Whether these were the last that `append` took."""
+        return self._kept.get(self.revision) is changes
+
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
         with self._lock:

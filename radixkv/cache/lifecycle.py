@@ -114,12 +114,13 @@ class Lifecycle:
         table, found = self._rows.rows[row], None
         try:
             found = self._tree.admit(
-                tokens[:length],
+                tokens,
                 self._ledger,
                 table,
                 request.namespace,
                 content=request.content,
                 max_cached=max_cached,
+                length=length,
             )
         finally:  # a fence may raise too
             if found is None or found.handle is None:
@@ -160,7 +161,7 @@ class Lifecycle:
         if not is_current or not length or (chunked and length <= request.shared):
             return
         published = self._tree.publish(
-            request.tokens[:length],
+            request.tokens,
             self._ledger,
             request.table,
             request.namespace,
@@ -169,6 +170,7 @@ class Lifecycle:
             chunked=chunked,
             held=request.handle,
             fence=fence,
+            length=length,
         )
         request.handle, request.shared = published.handle, length
         if new := length - published.prefix_length:
@@ -184,7 +186,8 @@ class Lifecycle:
         self._rows.free(request.row)
         del self.live[request.id]
         request.state, request.handle = state, None
-        self._slots.keep_bound(fence)
+        if self._slots.is_bounded:
+            self._slots.keep_bound(fence)
 
     # ---- branching and going back ----
 

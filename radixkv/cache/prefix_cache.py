@@ -345,12 +345,15 @@ class PrefixCache:
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        self._check_length(request, request.length + len(tokens))
-        if request.length + len(tokens) > len(request.tokens):
-            request.grow(request.length + len(tokens))
-        slots = self._lifecycle.reserve(request, len(tokens))
+        count = len(tokens)
+        end = request.length + count
+        if end > self._longest or self._reserves:
+            self._check_length(request, end)
+        if end > len(request.tokens):
+            request.grow(end)
+        slots = self._lifecycle.reserve(request, count)
         if slots is not None:
-            request.append(tokens)
+            request.append(tokens, end)
         return slots
 
     @transaction
@@ -378,7 +381,7 @@ class PrefixCache:
             raise InvalidArgumentError(
                 f"token_ids must have {reserved} tokens or fewer, as reserved; got {len(tokens)}"
             )
-        request.append(tokens)
+        request.append(tokens, request.length + len(tokens))
 
     @transaction
     def publish(self, request: Request, up_to: int, *, fence: Fence | None = None) -> None:
@@ -403,13 +406,17 @@ class PrefixCache:
         None: what was published already stays, and nothing else does. Idempotent.
         Raises InvalidArgumentError beyond `length`.
         """
-        if self._has_ended(request):
+        is_ours = type(request) is Request and request.pool is self.req_to_token
+        if not (is_ours and request.state == "running") and self._has_ended(request):
             return
         if fence is not None:
             check_fence(fence)
         computed = request.shared
         if up_to is not None:
-            computed = max(between(0, request.length, up_to=up_to), computed)
+            # Each request comes here: what is well is looked at without a call.
+            if type(up_to) is not int or not computed <= up_to <= request.length:
+                up_to = max(between(0, request.length, up_to=up_to), computed)
+            computed = up_to
         self._lifecycle.publish(request, computed, fence, chunked=False)
         self._lifecycle.end(request, "finished", fence)
 

@@ -90,12 +90,11 @@ class Request:
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
-    def append(self, token_ids: Int32Array) -> None:
-        """Know more tokens. Amortised O(1) a token. Raises OutOfMemoryError."""
-        length, end = self.length, self.length + len(token_ids)
+    def append(self, token_ids: Int32Array, end: int) -> None:
+        """Know more tokens, `end` in all. Amortised O(1) a token. Raises OutOfMemoryError."""
         if end > len(self.tokens):
             self.grow(end)
-        self.tokens[length:end] = token_ids
+        self.tokens[self.length : end] = token_ids
         self.length = end
 
     def grow(self, length: int) -> None:

@@ -6,15 +6,15 @@
 It is for the public verbs of `PrefixCache` and `Loans`. Their parts trust that they run inside one.
 A verb does not call another verb: each would be a revision of its own.
 
-A signal handler, `KVPool.copy` or a fence's `query` may call the cache in the middle of a call. What
-becomes of that is the verb's: `@transaction` refuses it, `@ending` does it once the call is over,
-`@single_step` does it at once.
+A signal handler, `KVPool.copy` or a fence's `query` may call the cache in the middle of a call.
+`@transaction` refuses that, `@ending` does it once the call is over, `@single_step` at once.
 """
 
 import logging
 import os
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial, wraps
 from gc import disable, enable, isenabled
 from typing import NoReturn, ParamSpec, TypeVar
@@ -22,7 +22,7 @@ from weakref import WeakMethod, WeakSet
 
 from radixkv.cache.events import EventLog
 from radixkv.errors import CacheCorruptedError, RadixKVError, ReentrantCallError
-from radixkv.tree import Changes, RadixTree
+from radixkv.tree import NO_CHANGES, Changes, RadixTree
 
 _log = logging.getLogger(__name__)
 # What is said where there is no memory to say more.
@@ -54,13 +54,10 @@ class Transactions:
         tree.track_changes()
         _living.add(self)
 
-    def log(self, changes: Changes) -> None:
-        """Make a revision of what a call changed."""
-        try:
-            self.events.append(changes)
-        except BaseException:
-            self.refuse("a call was cut short before a change was logged")
-            raise
+    def release_if_locked(self) -> None:
+        """An exception came from outside while the lock was taken: before or behind that."""
+        with suppress(RuntimeError):  # before
+            self.lock.release()
 
     # ---- a call in the middle of another ----
 
@@ -96,15 +93,20 @@ class Transactions:
                 call()
             except Exception:
                 _log.exception("a call that came in the middle of another failed after it")
-            self.log(self.take_changes())
+            self.events.append(self.take_changes())
 
     # ---- a call that raises ----
 
-    def settle(self, error: BaseException) -> None:
-        """A call raised `error`: log what it changed, and serve others where the cache is sound."""
+    def settle(self, error: BaseException, changes: Changes) -> None:
+        """A call raised `error`: log what it changed, and serve others where the cache is sound.
+
+        changes: those that it took, to log them.
+        """
         self.is_closed = True
         try:
-            self.log(self.take_changes())
+            if changes and not self.events.is_last(changes):
+                self.refuse("a call was cut short before a change was logged")
+            self.events.append(self.take_changes())
             self.run_late()
             if not isinstance(error, RadixKVError) or isinstance(error, ReentrantCallError):
                 self._judge(error)
@@ -188,31 +190,39 @@ def _whole(
 ) -> Callable[P, R]:
     @wraps(method)
     def locked(*args: P.args, **kwargs: P.kwargs) -> R:
-        # Each request pays for this three times: a parameter `self` would copy the others.
+        # Each request pays for this three times: acquire() is a third of a `with`, and a parameter
+        # `self` would copy the others.
         own: Transactions = args[0].transactions  # type: ignore[attr-defined]
-        is_held = False
-        with own.lock:  # acquire() and `try` would leave a gap between them for an exception
+        lock, is_locked, is_held, changes = own.lock, False, False, NO_CHANGES
+        try:
+            lock.acquire()
+            is_locked = True
+            # Finalizers may call the cache, and a call is not whole at every line.
+            if isenabled():
+                is_held = True
+                disable()
+            if own.is_closed:
+                return inside(own, partial(method, *args, **kwargs))
             try:
-                # Finalizers may call the cache, and a call is not whole at every line.
-                if isenabled():
-                    is_held = True
-                    disable()
-                if own.is_closed:
-                    return inside(own, partial(method, *args, **kwargs))
-                try:
-                    own.is_closed = True
-                    answer = method(*args, **kwargs)
-                    if changes := own.take_changes():
-                        own.log(changes)
-                    if own.late:
-                        own.run_late()
-                    own.is_closed = False
-                    return answer
-                except BaseException as error:
-                    own.settle(error)
-                    raise
-            finally:
+                own.is_closed = True
+                answer = method(*args, **kwargs) if kwargs else method(*args)  # type: ignore[call-arg]
+                if changes := own.take_changes():
+                    own.events.append(changes)
+                if own.late:
+                    own.run_late()
+                own.is_closed = False
+                return answer
+            except BaseException as error:
+                own.settle(error, changes)
+                raise
+        finally:
+            try:
                 if is_held:
                     enable()
+            finally:
+                if is_locked:
+                    lock.release()
+                else:
+                    own.release_if_locked()
 
     return locked

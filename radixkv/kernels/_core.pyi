@@ -115,6 +115,7 @@ class Tree:
         content: Content = (),
         max_cached: int | None = None,
         extra: int = 0,
+        length: int | None = None,
     ) -> AdmitResult: ...
     def publish(
         self,
@@ -128,6 +129,7 @@ class Tree:
         chunked: bool = False,
         held: ContractHandle | None = None,
         fence: Any = None,
+        length: int | None = None,
     ) -> PublishResult: ...
     def evict(
         self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0

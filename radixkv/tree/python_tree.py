@@ -239,8 +239,9 @@ class PythonRadixTree(RadixTree):
         content: Sequence[ContentSpan] = (),
         max_cached: int | None = None,
         extra: int = 0,
+        length: int | None = None,
     ) -> AdmitResult:
-        nodes = self.nodes
+        nodes, token_ids = self.nodes, token_ids[:length]
         limit = len(token_ids) if max_cached is None else _count(max_cached, "max_cached")
         needed = len(token_ids) + _count(extra, "extra")
         needed += -needed % self.page_size
@@ -278,8 +279,10 @@ class PythonRadixTree(RadixTree):
         chunked: bool = False,
         held: Handle | None = None,
         fence: Any = None,
+        length: int | None = None,
     ) -> PublishResult:
-        nodes, size = self.nodes, len(token_ids)
+        nodes, token_ids = self.nodes, token_ids[:length]
+        size = len(token_ids)
         known = nodes.known(held, namespace)
         _check_known(known.length, size)
         _check_row(row, size)

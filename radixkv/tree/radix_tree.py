@@ -391,11 +391,13 @@ class RadixTree:
         content: Sequence[ContentSpan] = (),
         max_cached: int | None = None,
         extra: int = 0,
+        length: int | None = None,
     ) -> AdmitResult:
         """Match, lock, evict and allocate in one call: `row` gets slots for all tokens and `extra`
         more, in whole pages.
 
-        At most `max_cached` tokens are matched (None: all). Without room now nothing stays taken,
+        length: of the first so many of `token_ids`; None: of all. At most `max_cached` are matched
+        (None: all). Without room now nothing stays taken,
         though tokens may have been evicted whose slots wait behind a fence.
 
         The caller has checked the tokens (`as_token_ids`), the spans (`check_content`) and the
@@ -417,9 +419,11 @@ class RadixTree:
         chunked: bool = False,
         held: Handle | None = None,
         fence: Any = None,
+        length: int | None = None,
     ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
+        length: the first so many of `token_ids`; None: all.
         [0, held.length) was the tree's and is not compared again (see `insert`, `after`).
 
             row     [ tree's | own, already there  | own, new      ]

@@ -1,5 +1,6 @@
 """Calls and exceptions at every place in a call where the interpreter runs signal handlers."""
 
+import contextlib
 import dis
 import gc
 import os
@@ -144,11 +145,9 @@ def interrupted(core, scene, act, allowed, first=1, step=1):
     """The engine after `scene` with `act` at each `step`-th of those places."""
     for at in range(first, num_places(core, scene) + 1, step):
         engine = Engine(core)
-        with Interruption(at, lambda engine=engine: act(engine)):
-            try:
-                scene(engine)
-            except allowed:
-                pass
+        meddling = Interruption(at, lambda engine=engine: act(engine))
+        with contextlib.suppress(allowed), meddling:
+            scene(engine)
         yield at, engine
 
 
