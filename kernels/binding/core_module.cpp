@@ -147,7 +147,7 @@ void bind_tree(nb::module_& module) {
         .def("publish", &TreeBinding::publish, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
              "priority"_a.none() = 0, "chunked"_a = false, "held"_a.none() = nb::none(),
-             "fence"_a.none() = nb::none(), "length"_a.none() = nb::none())
+             "fence"_a.none() = nb::none(), "length"_a.none() = nb::none(), "unlock"_a = false)
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)
         .def_prop_ro("shares", &TreeBinding::shares)
@@ -231,6 +231,7 @@ NB_MODULE(_core, module) {
         .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
+    module.def("append_ids", &append_ids, "ids"_a.none(), "buffer"_a, "at"_a);
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
     bind_changes(module);
     bind_tree(module);

@@ -883,8 +883,8 @@ nb::object TreeBinding::admit(nb::handle token_ids, LedgerBinding& ledger, nb::h
 
 nb::object TreeBinding::publish(nb::handle token_ids, LedgerBinding& ledger, nb::handle row,
                                 nb::handle space, nb::handle content, nb::handle priority,
-                                bool chunked, nb::handle held, nb::handle fence,
-                                nb::handle length) {
+                                bool chunked, nb::handle held, nb::handle fence, nb::handle length,
+                                bool unlock) {
     nb::object ids = first_ids(token_ids, length);
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
@@ -908,12 +908,12 @@ nb::object TreeBinding::publish(nb::handle token_ids, LedgerBinding& ledger, nb:
         auto stored =
             insert_key(root, key, how, space, handle_in(handle), new_slots, free_duplicates);
         if (!stored) return stored;
-        lock_whole(handle_in(handle));
+        if (!unlock) lock_whole(handle_in(handle));
         if (!held.is_none()) dec_lock_ref(held);
         return stored;
     };
     insert_codes(ids, codes, false, space, [&] { return duplicates.renew(); }, use);
-    set_item(result, 1, std::move(handle));
+    set_item(result, 1, unlock ? nb::none() : std::move(handle));
     return result;
 }
 

@@ -69,7 +69,7 @@ class TreeBinding {
                      nb::handle length);
     nb::object publish(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                        nb::handle content, nb::handle priority, bool chunked, nb::handle held,
-                       nb::handle fence, nb::handle length);
+                       nb::handle fence, nb::handle length, bool unlock);
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }

@@ -160,6 +160,8 @@ class Lifecycle:
         is_current = request.store and request.generation == self._generation
         if not is_current or not length or (chunked and length <= request.shared):
             return
+        # Where nothing else is to be given back, the one call ends the lock as well.
+        unlock = not chunked and fence is None and length == request.capacity
         published = self._tree.publish(
             request.tokens,
             self._ledger,
@@ -171,6 +173,7 @@ class Lifecycle:
             held=request.handle,
             fence=fence,
             length=length,
+            unlock=unlock,
         )
         request.handle, request.shared = published.handle, length
         if new := length - published.prefix_length:

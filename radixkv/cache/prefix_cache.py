@@ -343,17 +343,17 @@ class PrefixCache:
 
         Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
         """
-        tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        count = len(tokens)
-        end = request.length + count
-        if end > self._longest or self._reserves:
-            self._check_length(request, end)
-        if end > len(request.tokens):
-            request.grow(end)
+        # Read to where they belong, which is nowhere yet if there is no room.
+        count = self._reader.append_ids(token_ids, request.tokens, request.length)
+        if count is None:
+            count = request.write(self._reader.token_ids(token_ids), self._longest)
+        length = request.length + count
+        if length > self._longest or self._reserves:
+            self._check_length(request, length)
         slots = self._lifecycle.reserve(request, count)
         if slots is not None:
-            request.append(tokens, end)
+            request.length = length
         return slots
 
     @transaction
@@ -381,7 +381,7 @@ class PrefixCache:
             raise InvalidArgumentError(
                 f"token_ids must have {reserved} tokens or fewer, as reserved; got {len(tokens)}"
             )
-        request.append(tokens, request.length + len(tokens))
+        request.length += request.write(tokens, self._longest)
 
     @transaction
     def publish(self, request: Request, up_to: int, *, fence: Fence | None = None) -> None:

@@ -90,15 +90,19 @@ class Request:
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
-    def append(self, token_ids: Int32Array, end: int) -> None:
-        """Know more tokens, `end` in all. Amortised O(1) a token. Raises OutOfMemoryError."""
-        if end > len(self.tokens):
-            self.grow(end)
-        self.tokens[self.length : end] = token_ids
-        self.length = end
+    def write(self, token_ids: Int32Array, most: int) -> int:
+        """Write tokens behind those known, unless that is more than `most`; how many they are.
 
-    def grow(self, length: int) -> None:
-        """Room for `length` tokens, and for more later. Raises OutOfMemoryError."""
+        Amortised O(1) a token. Raises OutOfMemoryError.
+        """
+        end = self.length + len(token_ids)
+        if end <= most:
+            if end > len(self.tokens):
+                self._grow(end)
+            self.tokens[self.length : end] = token_ids
+        return len(token_ids)
+
+    def _grow(self, length: int) -> None:
         try:
             grown = np.empty(length + length // 4 + 16, np.int32)
         except MemoryError:

@@ -35,6 +35,10 @@ def read_ids(ids: object) -> Int32Array | None:
 def copy_ids(ids: object) -> tuple[Int32Array, int] | None:
     """A copy of what `read_ids` reads, in an array with room for a quarter more, and its length."""
 
+def append_ids(ids: object, buffer: Int32Array, at: int) -> int | None:
+    """Writes what `read_ids` reads to `buffer` from `at` on; how many they are. None: as for it, or
+    there is no room."""
+
 def read_message_ids(message: bytes, sequences: int, packed: int) -> list[Int32Array] | None:
     """The ids of each submessage in field `sequences` of a protobuf message, copied from its bytes
     in field `packed`; None unless all have only that, and are token ids."""
@@ -130,6 +134,7 @@ class Tree:
         held: ContractHandle | None = None,
         fence: Any = None,
         length: int | None = None,
+        unlock: bool = False,
     ) -> PublishResult: ...
     def evict(
         self, num_tokens: int, namespace: Namespace | None = None, *, wanted: int = 0

@@ -280,6 +280,7 @@ class PythonRadixTree(RadixTree):
         held: Handle | None = None,
         fence: Any = None,
         length: int | None = None,
+        unlock: bool = False,
     ) -> PublishResult:
         nodes, token_ids = self.nodes, token_ids[:length]
         size = len(token_ids)
@@ -294,13 +295,14 @@ class PythonRadixTree(RadixTree):
         there, found, handle = nodes.insert(
             codes, own, namespace, priority=priority, chunked=chunked, known=known
         )
-        nodes.lock(handle)
+        if not unlock:
+            nodes.lock(handle)
         if held is not None:
             nodes.unlock(held)
         duplicates = row[known.length : there].copy()
         row[known.length : there] = found
         ledger.give_back(duplicates, fence)
-        return PublishResult(there, handle)
+        return PublishResult(there, None if unlock else handle)
 
     # ---- sizes, changes, inspection ----
 

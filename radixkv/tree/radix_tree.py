@@ -73,10 +73,13 @@ class AdmitResult(NamedTuple):
 
 
 class PublishResult(NamedTuple):
-    """prefix_length: tokens that were cached before. handle: of the key's whole pages, locked."""
+    """prefix_length: tokens that were cached before.
+
+    handle: of the key's whole pages, locked; None if nothing was to stay locked.
+    """
 
     prefix_length: int
-    handle: Handle
+    handle: Handle | None
 
 
 class NodeInfo(NamedTuple):
@@ -420,10 +423,11 @@ class RadixTree:
         held: Handle | None = None,
         fence: Any = None,
         length: int | None = None,
+        unlock: bool = False,
     ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
-        length: the first so many of `token_ids`; None: all.
+        length: the first so many of `token_ids`; None: all. unlock: nothing stays locked.
         [0, held.length) was the tree's and is not compared again (see `insert`, `after`).
 
             row     [ tree's | own, already there  | own, new      ]

@@ -24,11 +24,14 @@ class Reader:
 
     read_ids: the ids of a list, tuple or int array; None: NumPy has to read it (or refuse it).
     copy_ids: the same, copied as `copy_token_ids` does.
+    append_ids: the same, written to an array from a position on, and how many they are; None also
+    where they do not fit.
     read_message_ids: see `radixkv.tree.tokens`.
     """
 
     read_ids: Callable[[object], Int32Array | None]
     copy_ids: Callable[[object], tuple[Int32Array, int] | None]
+    append_ids: Callable[[object, Int32Array, int], int | None]
     read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None]
 
     def token_ids(self, values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -100,7 +103,7 @@ def _read_nothing(*values: object) -> None:
 
 
 # All through NumPy.
-PYTHON_READER = Reader(_read_nothing, _read_nothing, _read_nothing)
+PYTHON_READER = Reader(_read_nothing, _read_nothing, _read_nothing, _read_nothing)
 
 
 def _as_int32(

@@ -35,7 +35,7 @@ def cache(core, reads, monkeypatch):
         reads[values if isinstance(values, tuple) else "slots"] += 1
         return REFUSED if values == PROMPT else np.array(values, np.int32)
 
-    monkeypatch.setattr(prefix_cache, "new_reader", lambda core: Reader(read, None, None))
+    monkeypatch.setattr(prefix_cache, "new_reader", lambda core: Reader(read, None, None, None))
     return PrefixCache(8, core=core)
 
 
