@@ -16,13 +16,14 @@ first slice to the last is reported.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from itertools import chain, islice
 from typing import TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.arrays import EMPTY, Int32Array, common_length
-from radixkv.cache.events import EventLog
+from radixkv.cache.events import Event, EventLog
 from radixkv.cache.ledger import SlotLedger
 from radixkv.cache.loans import Loans
 from radixkv.cache.pin import Pin
@@ -31,12 +32,12 @@ from radixkv.cache.runs import Runs, StoredRun, replay
 from radixkv.cache.snapshot import Snapshot
 from radixkv.errors import StaleHandleError
 from radixkv.memory import ReqToTokenPool
-from radixkv.tree import NodeInfo, RadixTree, Stored, Trimmed
+from radixkv.tree import NodeInfo, RadixTree
 from radixkv.tree.radix_tree import KeptPath, TreeCheck
 
 SHOWN = 10
 # Of a slice each: about a millisecond, in the native core.
-_NODES, _SLOTS, _TOKENS = 1_024, 1 << 17, 1 << 18
+_NODES, _SLOTS, _TOKENS, _RUNS = 1_024, 1 << 17, 1 << 18, 512
 # After so many resets in the middle, all of it is one slice.
 _TRIES = 3
 
@@ -303,34 +304,40 @@ def _shared(tree: RadixTree, request: Request) -> Iterator[str]:
 # ---- I5: the log ----
 
 
-def check_replay(snapshot: Snapshot, log: EventLog) -> Iterator[str]:
-    """I5: what the log says up to the snapshot is what the snapshot has. Needs no lock."""
-    resident = snapshot.runs
-    kept = log.kept_until(snapshot.epoch, snapshot.revision)
-    if kept.is_complete:
-        replayed = replay(kept.events)
-        missing, extra = resident.keys() - replayed.keys(), replayed.keys() - resident.keys()
-        if missing or extra:
-            yield (
-                f"I5 replay: runs {sorted(missing)[:SHOWN]} are missing, "
-                f"{sorted(extra)[:SHOWN]} are too many"
-            )
-    else:  # the log knows nothing of older runs: only what it names can be compared
-        stored = {event.change.run for event in kept.events if isinstance(event.change, Stored)}
-        named = [
-            e for e in kept.events if not isinstance(e.change, Trimmed) or e.change.run in stored
-        ]
-        replayed = replay(named)
-        gone = replayed.keys() - resident.keys()
-        if gone:
-            yield f"I5 replay: runs {sorted(gone)[:SHOWN]} are in the log but not resident"
-    yield from _compare(replayed, resident)
+def check_replay(snapshot: Snapshot, log: EventLog) -> Iterator[list[str]]:
+    """I5: what the log says up to the snapshot is what the snapshot has. Needs no lock.
+
+    In slices, as others want the interpreter; the runs of both are given up as they are compared,
+    since to free them all takes as long.
+    """
+    kept, resident, replayed = (
+        log.kept_until(snapshot.epoch, snapshot.revision),
+        snapshot.runs,
+        Runs(),
+    )
+    for first in range(0, len(kept.changes), _RUNS):
+        changes = chain.from_iterable(kept.changes[first : first + _RUNS])
+        replay((Event(0, change) for change in changes), replayed)
+        yield []
+    too_many: list[int] = []
+    while replayed:
+        yield list(_compare_some(replayed, resident, too_many))
+    extra = sorted(too_many)[:SHOWN]
+    if not kept.is_complete:  # the log knows nothing of older runs
+        if extra:
+            yield [f"I5 replay: runs {extra} are in the log but not resident"]
+    elif extra or resident:
+        missing = sorted(resident)[:SHOWN]
+        yield [f"I5 replay: runs {missing} are missing, {extra} are too many"]
 
 
-def _compare(replayed: Runs, resident: Runs) -> Iterator[str]:
-    for number in replayed.keys() & resident.keys():
-        if not _same(replayed[number], resident[number]):
-            log, tree = replayed[number], resident[number]
+def _compare_some(replayed: Runs, resident: Runs, too_many: list[int]) -> Iterator[str]:
+    """Takes some runs out of both."""
+    for number in list(islice(replayed, _RUNS)):
+        log, tree = replayed.pop(number), resident.pop(number, None)
+        if tree is None:
+            too_many.append(number)
+        elif not _same(log, tree):
             yield f"I5 replay: run {number} is {log} in the log and {tree} in the tree"
 
 

@@ -539,7 +539,9 @@ class PrefixCache:
 
     def _check_replay(self) -> Iterator[list[str]]:
         for snapshot in take_snapshot(self.lock, self.tree, self.events):
-            yield [] if snapshot is None else list(check_replay(snapshot, self.events))
+            yield []
+            if snapshot is not None:
+                yield from check_replay(snapshot, self.events)
 
     @transaction
     def _next_of(self, slices: Iterator[list[str]]) -> list[str] | None:

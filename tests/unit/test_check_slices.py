@@ -5,11 +5,12 @@ import threading
 import numpy as np
 import pytest
 
-from radixkv import Namespace, PrefixCache, RadixTree, new_tree
+from radixkv import DEFAULT, Namespace, PrefixCache, RadixTree, new_tree
 from radixkv.cache import integrity
 from radixkv.cache.loans import Insert
 from radixkv.errors import StaleHandleError
 from radixkv.memory.python_allocator import PythonAllocator
+from radixkv.tree import Changes, Stored
 from tests.support.caches import admit, store
 from tests.support.trees import CORES
 
@@ -153,7 +154,7 @@ def test_a_closed_check_says_so(tree):
 @pytest.fixture(params=CORES)
 def cache(request, monkeypatch) -> PrefixCache:
     """Something of everything, checked in slices of a node or four slots."""
-    for name, size in (("_NODES", 1), ("_SLOTS", 4), ("_TOKENS", 1)):
+    for name, size in (("_NODES", 1), ("_SLOTS", 4), ("_TOKENS", 1), ("_RUNS", 1)):
         monkeypatch.setattr(integrity, name, size)
     cache = PrefixCache(64, core=request.param)
     for at in range(6):
@@ -220,6 +221,14 @@ def test_what_breaks_before_its_slice_is_found(cache):
     cache.allocator.allocate(1)
     lines = [line for lines in slices for line in lines]
     assert any("lost: neither free nor held" in line for line in lines), lines
+
+
+def test_each_run_is_compared_with_the_log(cache):
+    """The last one, too, which has a slice of its own."""
+    run = cache.events.revision + 1000
+    cache.events.append(Changes((Stored(run, 0, 0, np.array([9], np.int32), DEFAULT),)))
+    lines = [line for lines in cache.check_in_steps() for line in lines]
+    assert lines == [f"I5 replay: runs [] are missing, [{run}] are too many"]
 
 
 def test_others_have_their_turns_between_the_slices(cache):
