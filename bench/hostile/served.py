@@ -116,14 +116,19 @@ def measured(server: Served, seconds: float, pause_s: float = 0.002) -> Waits:
 
 @contextmanager
 def beside(what: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own meanwhile: what this package's module `what` does as a program."""
+    """A process of its own meanwhile: what this package's module `what` does as a program, which
+    prints a line once it is at work. What it takes to start is not measured.
+    """
     command = [sys.executable, "-m", f"bench.hostile.{what}", *arguments]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
+        assert process.stdout.readline(), f"{what} ended at once"
         yield process
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 @contextmanager

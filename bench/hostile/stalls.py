@@ -1,22 +1,19 @@
 """What walks everything, in a cache of 10 million tokens: how long another client's matches wait.
 
-As a program it walks, over and over: `python -m bench.hostile.stalls ADDRESS METRICS NAME`, and
-prints a line after each walk.
+As a program it walks, over and over: `python -m bench.hostile.stalls ADDRESS METRICS NAME`.
 """
 
-import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from typing import Any
 
 import grpc
 import numpy as np
 
-from bench.hostile.served import TENANT, Served, Waits, highest_memory, measured, served
+from bench.hostile.served import TENANT, Waits, beside, highest_memory, measured, served
 from bench.report import Claim
 from radixkv.service import Client, InsertCall
 from radixkv.v1.admin_pb2 import DumpTreeRequest
@@ -84,9 +81,10 @@ WALKS: dict[str, Callable[[str, str], None]] = dict(
 
 
 def walk_always(address: str, metrics: str, name: str) -> None:
+    WALKS[name](address, metrics)
+    print("walking", flush=True)
     while True:
         WALKS[name](address, metrics)
-        print("walked", flush=True)
         time.sleep(PAUSE_S)
 
 
@@ -104,21 +102,6 @@ def fill(client: Client) -> None:
             lease.insert([InsertCall(*each) for each in zip(ids, slots, strict=True)])
 
 
-@contextmanager
-def walking(server: Served, name: str) -> Iterator[None]:
-    """Another process that walks meanwhile; it has done so once when this begins."""
-    command = [sys.executable, "-m", "bench.hostile.stalls", server.address, server.metrics, name]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE)
-    assert process.stdout is not None
-    try:
-        assert process.stdout.readline(), f"{name} failed"
-        yield
-    finally:
-        process.kill()
-        process.wait()
-        process.stdout.close()
-
-
 def run() -> tuple[dict[str, Any], list[Claim]]:
     with (
         served(LEAVES * TOKENS, metrics=True) as server,
@@ -129,7 +112,10 @@ def run() -> tuple[dict[str, Any], list[Claim]]:
         alone, waits, growth = Waits(), dict[str, Waits](), dict[str, float]()
         for name in WALKS:
             alone.samples += measured(server, SECONDS / 2).samples
-            with highest_memory(server) as grown, walking(server, name):
+            with (
+                highest_memory(server) as grown,
+                beside("stalls", server.address, server.metrics, name),
+            ):
                 waits[name] = measured(server, SECONDS)
             growth[name] = grown[0]
             print(f"{name:22} {shown(waits[name])} +{grown[0]:.0f} MiB", flush=True)
