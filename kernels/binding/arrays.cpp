@@ -36,6 +36,8 @@ nb::object new_array(size_t n, int32_t*& items) { return new_array_of(NPY_INT32,
 
 nb::object new_array(size_t n, int64_t*& items) { return new_array_of(NPY_INT64, n, items); }
 
+nb::object new_array(size_t n, bool*& items) { return new_array_of(NPY_BOOL, n, items); }
+
 nb::object copy_array(const int32_t* items, size_t n) {
     int32_t* out;
     nb::object array = new_array(n, out);

@@ -10,9 +10,10 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 or int64 array of `n` items, and where they are. Throws std::bad_alloc.
+// An int32, int64 or bool array of `n` items, and where they are. Throws std::bad_alloc.
 nanobind::object new_array(size_t n, int32_t*& items);
 nanobind::object new_array(size_t n, int64_t*& items);
+nanobind::object new_array(size_t n, bool*& items);
 
 nanobind::object copy_array(const int32_t* items, size_t n);
 

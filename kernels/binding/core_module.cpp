@@ -90,6 +90,50 @@ class NodeTable {
     std::vector<NodeFacts> rows_;
 };
 
+// What `begin_check` gives: every invariant, some nodes at a time.
+class Check {
+  public:
+    Check(nb::object tree, nb::handle num_slots)
+        : tree_(std::move(tree)), check_(owner().begin_check(num_slots)) {}
+
+    nb::list take(size_t num_nodes) {
+        check_valid();
+        if (check_->has_seen_all()) {
+            is_done_ = true;
+            return owner().compare_sums(*check_);
+        }
+        nb::list lines;
+        for (const std::string& line : check_->look(num_nodes)) lines.append(line.c_str());
+        check_valid();
+        return lines;
+    }
+
+    nb::object marks(size_t first, size_t end) const {
+        check_valid();
+        bool* out;
+        nb::object marks = new_array(end > first ? end - first : 0, out);
+        for (size_t slot = first; slot < end; ++slot) *out++ = check_->holds(slot);
+        return marks;
+    }
+
+    bool is_done() const { return is_done_; }
+
+    void close() { check_.reset(); }
+
+  private:
+    const TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+
+    void check_valid() const {
+        if (check_ && !check_->is_void()) return;
+        raise(python().StaleHandleError,
+              "the tree was reset during its check, or memory ran out; begin again");
+    }
+
+    nb::object tree_;  // outlives the check
+    std::unique_ptr<TreeCheck> check_;
+    bool is_done_ = false;
+};
+
 void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
@@ -160,10 +204,15 @@ void bind_tree(nb::module_& module) {
         .def("take_changes", &TreeBinding::take_changes)
         .def("all_slots", &TreeBinding::all_slots)
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
-        .def("check_integrity", &TreeBinding::check_integrity)
+        .def(
+            "begin_check",
+            [](nb::handle_t<TreeBinding> self, nb::handle num_slots) {
+                return new Check(nb::borrow(self), num_slots);
+            },
+            "num_slots"_a.none() = nb::none())
+        .def("locks", &TreeBinding::locks_of_handles)
+        .def("namespace_of", &TreeBinding::namespace_of, "handle"_a)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
-        .def("locked_nodes", &TreeBinding::locked_nodes)
-        .def("_slot_marks", &TreeBinding::slot_marks, "size"_a)
         .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
         .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
@@ -179,7 +228,9 @@ void bind_allocator(nb::module_& module) {
         .def("allocate", &AllocatorBinding::allocate, "n"_a.none())
         .def("free", nb::overload_cast<nb::handle>(&AllocatorBinding::free), "slots"_a.none())
         .def("check_range", &AllocatorBinding::check_slots, "slots"_a.none())
-        .def("free_slots", &AllocatorBinding::free_slots);
+        .def("free_slots", &AllocatorBinding::free_slots)
+        .def("free_marks", &AllocatorBinding::free_marks, "first"_a, "end"_a)
+        .def("check_integrity", &AllocatorBinding::check_integrity);
 }
 
 void bind_tickets(nb::module_& module) {
@@ -225,6 +276,11 @@ NB_MODULE(_core, module) {
         .def("__len__", &NodeTable::size)
         .def("facts", &NodeTable::facts, "at"_a)
         .def("codes", &NodeTable::codes, "at"_a);
+    nb::class_<Check>(module, "TreeCheck")
+        .def_prop_ro("is_done", &Check::is_done)
+        .def("take", &Check::take, "num_nodes"_a)
+        .def("marks", &Check::marks, "first"_a, "end"_a)
+        .def("close", &Check::close);
     nb::class_<RunParts>(module, "RunParts")
         .def_prop_ro("is_done", &RunParts::is_done)
         .def("sort", &RunParts::sort)

@@ -84,7 +84,6 @@ class TreeBinding {
     nb::object take_changes();
     nb::object all_slots() const;
     nb::tuple sizes_of(nb::handle space);
-    nb::list check_integrity() const;
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----
 
@@ -99,10 +98,14 @@ class TreeBinding {
     std::vector<NodeFacts> table(std::unordered_map<NodeId, nb::object>& spaces) const;
     nb::object codes_of(const NodeFacts& node);
 
-    // A byte for each slot below `size`, 1 where the tree holds it; and how many it holds more than
-    // once, or beyond.
-    nb::tuple slot_marks(size_t size) const;
-    nb::list locked_nodes() const;
+    // ---- checking: see `TreeCheck` ----
+
+    std::unique_ptr<TreeCheck> begin_check(nb::handle num_slots) const;
+    nb::list compare_sums(const TreeCheck& check) const;
+
+    // How often each locked handle is locked.
+    nb::dict locks_of_handles() const;
+    nb::object namespace_of(nb::handle handle) const;
 
     // ---- pickling ----
 

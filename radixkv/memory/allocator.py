@@ -54,7 +54,17 @@ class TokenToKVAllocator:
         raise NotImplementedError
 
     def free_slots(self) -> Int32Array:
-        """The free slots, (free_size,) int32, for checks."""
+        """The free slots, (free_size,) int32, for checks: those that would be handed out."""
+        raise NotImplementedError
+
+    def check_integrity(self) -> list[str]:
+        """A line unless exactly the free slots would be handed out. Cost: O(free pages), and a scan
+        of all."""
+        raise NotImplementedError
+
+    def free_marks(self, first: int, end: int) -> NDArray[np.bool_]:
+        """(end - first,) bool, for checks: which slots from `first` to `end` may not be freed, as
+        they are free. Cost: O(end - first)."""
         raise NotImplementedError
 
 

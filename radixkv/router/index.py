@@ -16,6 +16,7 @@ from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
 from radixkv.router.pick_input import BoolArray, FloatArray
 from radixkv.router.spaces import Spaces
+from radixkv.router.worker_rows import WorkerRows
 from radixkv.tree import DEFAULT, Namespace, TokenIds
 from radixkv.tree.content import Content, check_content
 from radixkv.tree.namespace import check_namespace
@@ -70,7 +71,7 @@ class PrefixIndex:
         # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
         self._lock = threading.RLock()
         self.version = 0
-        self._arrange()
+        self._rows = WorkerRows()
 
     @property
     def core(self) -> str:
@@ -93,29 +94,32 @@ class PrefixIndex:
                     f"worker must be a new name; got {worker!r}, which was added before",
                     worker=worker,
                 )
-            self._mirrors[worker] = Mirror(
-                self._holdings, self._spaces, self._clock, page_size, num_slots
-            )
-            self._arrange()
+            mirror = Mirror(self._holdings, self._spaces, self._clock, page_size, num_slots)
+            self._mirrors[worker] = mirror
+            self._rows.add(worker, mirror)
+            self.version += 1
 
     def set_pool(self, worker: str, page_size: int, num_slots: int | None) -> None:
         """`add_worker`'s `page_size` and `num_slots`, where they become known later."""
         _check_pool(page_size, num_slots)
         with self._lock:
-            self._mirror(worker).set_pool(page_size, num_slots)
-            self._arrange()
+            mirror = self._mirror(worker)
+            mirror.set_pool(page_size, num_slots)
+            self._rows.show(worker, mirror)
+            self.version += 1
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
         with self._lock:
             self._mirror(worker).forget()
             del self._mirrors[worker]
-            self._arrange()
+            self._rows.remove(worker)
+            self.version += 1
 
     @property
     def workers(self) -> tuple[str, ...]:
         """Their names, in the order in which they came."""
-        return self._workers
+        return self._rows.names
 
     def _mirror(self, worker: str) -> Mirror:
         if worker not in self._mirrors:
@@ -125,14 +129,6 @@ class PrefixIndex:
                 worker=worker,
             )
         return self._mirrors[worker]
-
-    def _arrange(self) -> None:
-        """After workers or their holders changed: what `lengths` goes by."""
-        self._workers = tuple(self._mirrors)
-        self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
-        sizes = np.array([m.page_size for m in self._mirrors.values()], np.int32)
-        self._page_sizes = sizes if (sizes > 1).any() else None
-        self.version += 1
 
     # ---- what workers report ----
 
@@ -149,8 +145,8 @@ class PrefixIndex:
             mirror = self._mirror(worker)
             before, computed = (mirror.holder, mirror.state), mirror.num_computed
             mirror.apply(update)
-            if before != (mirror.holder, mirror.state):
-                self._arrange()
+            self._rows.show(worker, mirror)
+            self.version += before != (mirror.holder, mirror.state)
             return mirror.num_computed - computed
 
     def position(self, worker: str) -> MirrorPosition | None:
@@ -164,12 +160,15 @@ class PrefixIndex:
             mirror = self._mirror(worker)
             before = mirror.is_stale
             mirror.note(epoch, revision)
+            self._rows.show(worker, mirror)
             self.version += before != mirror.is_stale
 
     def lose(self, worker: str) -> None:
         """The worker's history has a gap: it is "behind" until a snapshot has come."""
         with self._lock:
-            self._mirror(worker).lose()
+            mirror = self._mirror(worker)
+            mirror.lose()
+            self._rows.show(worker, mirror)
             self.version += 1
 
     # ---- looking ----
@@ -193,11 +192,11 @@ class PrefixIndex:
             root = self._spaces.find(namespace)
             if root is None:
                 as_token_ids(token_ids)
-                return self._workers, np.zeros(len(self._workers), np.int32)
-            lengths = self._holdings.lengths(token_ids, root, self._holders)
-            if self._page_sizes is not None:
-                lengths -= lengths % self._page_sizes
-            return self._workers, lengths
+                return self.workers, np.zeros(len(self.workers), np.int32)
+            lengths = self._holdings.lengths(token_ids, root, self._rows.holders)
+            if self._rows.page_sizes is not None:
+                lengths -= lengths % self._rows.page_sizes
+            return self.workers, lengths
 
     def lookup(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
@@ -226,10 +225,7 @@ class PrefixIndex:
         (n,) bool and (n,) float64 seconds; see `WorkerView`.
         """
         with self._lock:
-            mirrors = self._mirrors.values()
-            updated_at = np.array([mirror.updated_at for mirror in mirrors])
-            is_stale = np.array([mirror.is_stale for mirror in mirrors], bool)
-            return is_stale, self._clock() - updated_at
+            return self._rows.is_stale.copy(), self._clock() - self._rows.updated_at
 
     def _view(self, worker: str, mirror: Mirror, now: float) -> WorkerView:
         return WorkerView(

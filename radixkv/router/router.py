@@ -139,7 +139,7 @@ class Router:
         with self.lock:
             self.index.add_worker(worker, page_size=page_size, num_slots=num_slots)
             self._addresses[worker] = address
-            self._loads.arrange(self.index.workers)
+            self._loads.add_worker(worker)
             if source is not None:
                 self._feeders[worker] = Feeder(self.index, worker, source, self.apply)
                 self._feeders[worker].start()
@@ -163,7 +163,7 @@ class Router:
         with self.lock:
             self.index.remove_worker(worker)
             del self._addresses[worker]
-            self._loads.arrange(self.index.workers)
+            self._loads.remove_worker(worker)
 
     def apply(self, worker: str, update: Update) -> None:
         """Follow a worker's watch by one update; see `PrefixIndex.apply`.

@@ -10,7 +10,7 @@ from radixkv.arrays import EMPTY, Int32Array, Int64Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, OutOfSlotsError
 from radixkv.pages import round_down, round_up
 from radixkv.tree.content import Content, ContentSpan, cut_content
-from radixkv.tree.integrity import check_nodes
+from radixkv.tree.integrity import NodesCheck
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
@@ -29,6 +29,7 @@ from radixkv.tree.radix_tree import (
     PublishResult,
     RadixTree,
     RunParts,
+    TreeCheck,
 )
 from radixkv.tree.reader import PYTHON_READER, TokenIds
 from radixkv.tree.share_counts import ShareCounts
@@ -341,8 +342,14 @@ class PythonRadixTree(RadixTree):
     def runs(self) -> RunParts:
         return PythonRunParts(self.nodes)
 
-    def check_integrity(self) -> list[str]:
-        return check_nodes(self.nodes)
+    def begin_check(self, num_slots: int | None = None) -> TreeCheck:
+        return NodesCheck(self.nodes, num_slots)
+
+    def locks(self) -> dict[Handle, int]:
+        return dict(self.nodes.locked)
+
+    def namespace_of(self, handle: Handle) -> Namespace | None:
+        return self.nodes.namespace_of(handle)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"made": (self.page_size, self.policy, self.shares), "nodes": self.nodes.state()}
