@@ -25,12 +25,20 @@ uint32_t check_page_size(nb::handle page_size) {
     return static_cast<uint32_t>(value);
 }
 
+std::string policy_names() {
+    std::string names;
+    for (const NamedPolicy& policy : POLICIES)
+        names += (names.empty() ? "" : ", ") + std::string(policy.name);
+    return names;
+}
+
 const NamedPolicy& policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
     const NamedPolicy* policy = find_policy(nb::cast<std::string>(name));
     if (policy) return *policy;
     raise(python().InvalidArgumentError,
-          "policy must be one that the native core has; got " + show(name));
+          "policy must be one of " + policy_names() +
+              R"(, or core="python" for those of Python alone; got )" + show(name));
 }
 
 Shares shares_of(nb::handle whole) {

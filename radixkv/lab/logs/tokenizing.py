@@ -7,7 +7,8 @@ from typing import Any, Protocol
 import numpy as np
 
 from radixkv.arrays import Int32Array
-from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.errors import InvalidArgumentError, InvalidLogError
+from radixkv.extras import missing
 from radixkv.lab.logs.packed import read_packed
 
 
@@ -64,9 +65,7 @@ def load_tokenizer(path: str | Path) -> Tokenizer:
     try:
         from tokenizers import Tokenizer as Encoder
     except ImportError:
-        raise BackendUnavailableError(
-            "text needs tokenizers: pip install 'radixkv[lab]'", package="tokenizers"
-        ) from None
+        raise missing("text", "tokenizers", "lab") from None
     try:
         source = read_packed(file)
         return FileTokenizer(source, Encoder.from_str(source.decode()))
