@@ -720,8 +720,11 @@ void TreeBinding::prepare_eviction(uint64_t count) {
     reserve_changes(std::min<uint64_t>(count / tree_.page_size, tree_.num_nodes()));
     empty_roots_.reserve(spaces_.size());
     if (!content_codes_) return;
-    uint64_t most = std::min(count, content_codes_);
-    released_ = new_array(most, next_released_);
+    nb::object waiting = std::move(released_);
+    int32_t* begin = waiting ? static_cast<int32_t*>(array_data(waiting)) : next_released_;
+    uint64_t before = next_released_ - begin, most = std::min(count, content_codes_);
+    released_ = new_array(before + most, next_released_);
+    next_released_ = std::copy_n(begin, before, next_released_);
     std::fill_n(next_released_, most, 0);
 }
 
@@ -743,10 +746,20 @@ void TreeBinding::record_eviction(const Evict& evict) noexcept {
 }
 
 // Gives back what was prepared and not needed. Comes last: it runs Python code, which may find no
-// memory.
+// memory. What went is no longer in the tree then, so the call ends well, and the codes wait for
+// the next eviction.
 void TreeBinding::release_content() {
     if (changes_) nb::inst_ptr<Changes>(changes_)->shrink();
-    if (nb::object released = std::move(released_)) content_.attr("release")(released);
+    if (!released_) return;
+    nb::object released = std::move(released_);
+    int32_t* next = next_released_;
+    try {
+        content_.attr("release")(released);
+    } catch (const nb::python_error& error) {
+        if (!error.matches(PyExc_MemoryError)) throw;
+        released_ = std::move(released);
+        next_released_ = next;
+    }
 }
 
 nb::object TreeBinding::reset() {
@@ -783,6 +796,7 @@ void TreeBinding::forget(nb::object& fresh_content) noexcept {
     spaces_.clear();
     changes_.reset();
     content_codes_ = 0;
+    released_.reset();
     ++epoch_;
     std::swap(content_, fresh_content);
 }

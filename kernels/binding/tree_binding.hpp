@@ -83,7 +83,7 @@ class TreeBinding {
     nb::object take_changes();
     nb::object all_slots() const;
     nb::tuple sizes_of(nb::handle space);
-    nb::list check_integrity() const;
+    nb::list check_integrity();
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----
 
@@ -105,7 +105,7 @@ class TreeBinding {
 
     // ---- pickling ----
 
-    nb::tuple counters() const;
+    nb::tuple counters();
     void restore(nb::handle nodes, nb::tuple counters);
     void restore_history(nb::bytes history, const std::vector<NodeId>& nodes);
 
@@ -207,7 +207,7 @@ class TreeBinding {
     nb::object changes_;  // `Changes` since they were taken, if there are any
     // Of the eviction that is under way; kept, so that it has room before it begins.
     std::vector<NodeId> empty_roots_;
-    nb::object released_;  // codes below 0 that went, then zeros
+    nb::object released_;  // codes below 0 that went, up to next_released_, then zeros
     int32_t* next_released_ = nullptr;
     uint64_t number_;
     uint64_t epoch_ = 1;

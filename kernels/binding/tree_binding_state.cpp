@@ -165,7 +165,8 @@ std::vector<Lock> TreeBinding::locks() const {
     return locks;
 }
 
-nb::list TreeBinding::check_integrity() const {
+nb::list TreeBinding::check_integrity() {
+    release_content();
     nb::list lines;
     for (const std::string& line : check_tree(tree_, spaces_.roots(), locks()))
         lines.append(line.c_str());
@@ -186,7 +187,8 @@ nb::list TreeBinding::check_integrity() const {
 
 // ---- pickling ----
 
-nb::tuple TreeBinding::counters() const {
+nb::tuple TreeBinding::counters() {
+    release_content();
     std::vector<uint64_t> learnt = tree_.policy().save(ids(walk()));
     nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
     return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);

@@ -94,10 +94,12 @@ class ContentTable:
             self._uses[number] = self._uses.get(number, 0) + count
 
     def release(self, codes: Int32Array) -> None:
-        """Undo `retain` for codes that left the tree."""
-        for number, count in _numbers(codes):
-            self._uses[number] -= count
-            if not self._uses[number]:
+        """Undo `retain` for codes that left the tree. Where memory runs out, nothing changes."""
+        left = [(number, self._uses[number] - count) for number, count in _numbers(codes)]
+        for number, uses in left:
+            if uses:
+                self._uses[number] = uses
+            else:
                 del self._uses[number]
                 self._forget(number)
 
