@@ -74,9 +74,7 @@ PyTypeObject* handle_type() {
 
 bool is_given(nb::handle content) {
     if (PyTuple_CheckExact(content.ptr())) return PyTuple_GET_SIZE(content.ptr()) > 0;
-    int truth = PyObject_IsTrue(content.ptr());
-    if (truth < 0) throw nb::python_error();
-    return truth;
+    return !PyList_CheckExact(content.ptr()) || PyList_GET_SIZE(content.ptr()) > 0;
 }
 
 bool fits_int32(nb::handle ids) {
@@ -205,7 +203,7 @@ std::optional<uint32_t> TreeBinding::probe_key(NodeId root, const Key& key) cons
     return key.is_good(length) ? std::optional(length) : std::nullopt;
 }
 
-uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content, bool checked) {
+uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content, Checked checked) {
     nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
@@ -256,7 +254,7 @@ nb::object TreeBinding::found_slots(const Path& path, const Descent& found, uint
 }
 
 nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
-                                     bool checked) {
+                                     Checked checked) {
     nb::object slots;
     Place place = match(ids, space, content, checked, [&](const Path& path, const Descent& found) {
         int32_t* out;
@@ -310,12 +308,14 @@ nb::object TreeBinding::new_handle(const Place& place) const {
 }
 
 // The handle and the node that holds its last token; refuses what is not ours or not there.
-Handle& TreeBinding::resolve(nb::handle object, NodeId& node) const {
+Handle& TreeBinding::resolve(nb::handle object, NodeId& node, const char* name) const {
     const nb::object& error = python().StaleHandleError;
-    if (!Py_IS_TYPE(object.ptr(), handle_type()))
-        raise(error, "the handle belongs to another tree");
+    auto refuse = [&](const std::string& got) {
+        raise(error, std::string(name) + " must be a Handle of this tree; got " + got);
+    };
+    if (!Py_IS_TYPE(object.ptr(), handle_type())) refuse(show(object));
     Handle& handle = *nb::inst_ptr<Handle>(object);
-    if (handle.tree != number_) raise(error, "the handle belongs to another tree");
+    if (handle.tree != number_) refuse("one of another");
     if (handle.epoch != epoch_) {
         raise(error,
               "the handle is of epoch " + std::to_string(handle.epoch) + ", the tree is in " +
@@ -437,7 +437,7 @@ void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool che
 uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
     NodeId node;
     if (after.is_none()) return 0;
-    Handle& handle = resolve(after, node);
+    Handle& handle = resolve(after, node, "after");
     if (!handle.locks) {
         raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
     }
@@ -456,8 +456,8 @@ TreeBinding::Known TreeBinding::known_by(nb::handle after, size_t size) const {
 }
 
 nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle space,
-                               nb::handle content, nb::handle priority, bool chunked,
-                               nb::handle after, bool checked) {
+                               nb::handle content, nb::handle priority, Chunked chunked,
+                               nb::handle after, Checked checked) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     uint32_t from = check_known(after, space);
@@ -486,7 +486,7 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
 
 // Tickets are looked at first, and taken once they are in the tree.
 nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
-                                    nb::handle priority, bool chunked, nb::handle after) {
+                                    nb::handle priority, Chunked chunked, nb::handle after) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     TicketRing& ring = checked_tickets(tickets).ring();
@@ -897,7 +897,7 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
 
 nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handle row,
                                 nb::handle space, nb::handle content, nb::handle priority,
-                                bool chunked, nb::handle held, nb::handle fence) {
+                                Chunked chunked, nb::handle held, nb::handle fence) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     check_known(held, space);

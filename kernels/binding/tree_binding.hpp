@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "changes.hpp"
+#include "flag.hpp"
 #include "handle.hpp"
 #include "input.hpp"
 #include "ledger_binding.hpp"
@@ -33,19 +34,19 @@ class TreeBinding {
   public:
     TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
 
-    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
+    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, Checked checked);
     nb::object match_handle(nb::handle ids, nb::handle space, nb::handle content);
     nb::object path_slots(nb::handle handle);
     nb::object path_slices(nb::handle handle, nb::handle most);
-    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content, bool checked);
-    nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
-    nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
-    nb::list probe_batch(nb::handle prompts, nb::handle space, bool checked);
+    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content, Checked checked);
+    nb::list match_batch(nb::handle prompts, nb::handle space, Checked checked);
+    nb::list match_lengths(nb::handle prompts, nb::handle space, Checked checked);
+    nb::list probe_batch(nb::handle prompts, nb::handle space, Checked checked);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object path_of(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
-                      nb::handle priority, bool chunked, nb::handle after, bool checked);
+                      nb::handle priority, Chunked chunked, nb::handle after, Checked checked);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
     uint64_t evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
@@ -54,7 +55,7 @@ class TreeBinding {
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
     nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
-                           nb::handle priority, bool chunked, nb::handle after);
+                           nb::handle priority, Chunked chunked, nb::handle after);
     nb::object evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most);
     uint64_t evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence);
     uint64_t evict_beyond_caps_into(LedgerBinding& ledger, nb::handle fence);
@@ -67,7 +68,7 @@ class TreeBinding {
     nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
                      nb::handle content, nb::handle max_cached, nb::handle extra);
     nb::object publish(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
-                       nb::handle content, nb::handle priority, bool chunked, nb::handle held,
+                       nb::handle content, nb::handle priority, Chunked chunked, nb::handle held,
                        nb::handle fence);
 
     uint32_t page_size() const { return tree_.page_size; }
@@ -192,7 +193,7 @@ class TreeBinding {
     nb::object new_handle(const Place& place) const;
     static Handle& handle_in(const nb::object& object) { return *nb::inst_ptr<Handle>(object); }
     void lock_whole(Handle& handle);
-    Handle& resolve(nb::handle object, NodeId& node) const;
+    Handle& resolve(nb::handle object, NodeId& node, const char* name = "handle") const;
     void wait_for_readers() const;
 
     nb::object policy_;
