@@ -58,7 +58,7 @@ ALLOWED = {
     "prompts": BELOW | {"tree"},
     "router": ON_TOP | {"rpc", "prompts"},
     "lab": ON_TOP | {"prompts"},
-    "integrations": ON_TOP | {"rpc", "service"},
+    "integrations": ON_TOP | {"rpc", "service", "prompts"},
 }
 # These may use every room. They import late, which `LIGHT` below checks.
 FREE = {"cli", "doctor", "demo", "__main__"}
