@@ -206,6 +206,7 @@ def allocate(
 ) -> ClientCall[Allocated]:
     """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError.
 
+    A priority comes with `insert`: it is one of cached tokens, and nothing is cached here.
     request_id: see `Lease`.
     """
     request = AllocateSlotsRequest(
