@@ -338,12 +338,15 @@ def made(make: Callable[..., object], usual: dict[str, Any], **kinds: str) -> li
 MAKERS = [
     *made(PrefixCache, {"num_slots": 8}, num_slots="count", max_requests="count",
           max_context_len="optional count", page_size="count", policy="object",
-          max_cached_tokens="optional count", estimate_capacity="flag", shares="shares"),
-    *made(new_tree, {}, page_size="count", policy="object", shares="shares"),
-    *made(new_allocator, {"num_slots": 8}, num_slots="count", page_size="count"),
-    *made(new_tickets, {}, num_tickets="count"),
-    *made(Router, {}, policy="object", silent_after_s="window", gone_after_s="window",
-          load_window_s="window", recent_half_life_s="window", probe_every_s="seconds"),
+          core="optional object", max_cached_tokens="optional count", estimate_capacity="flag",
+          shares="shares"),
+    *made(new_tree, {}, page_size="count", policy="object", core="optional object",
+          shares="shares"),
+    *made(new_allocator, {"num_slots": 8}, num_slots="count", page_size="count",
+          core="optional object"),
+    *made(new_tickets, {"num_tickets": 8}, num_tickets="count", core="optional object"),
+    *made(Router, {}, policy="object", core="optional object", silent_after_s="window",
+          gone_after_s="window", load_window_s="window", recent_half_life_s="window", probe_every_s="seconds"),
     *rows(NoSubject, "Share", lambda s, **odd: Share(**odd), reserve="count", cap="optional count"),
 ]  # fmt: skip
 
