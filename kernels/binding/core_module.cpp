@@ -121,7 +121,7 @@ class Check {
     void close() { check_.reset(); }
 
   private:
-    const TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
 
     void check_valid() const {
         if (check_ && !check_->is_void()) return;
@@ -142,29 +142,29 @@ void bind_tree(nb::module_& module) {
              "policy"_a.none() = "lru", "shares"_a.none() = python().no_shares)
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "checked"_a = false)
+             "checked"_a.none() = false)
         .def("match_handle", &TreeBinding::match_handle, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("path_slots", &TreeBinding::path_slots, "handle"_a.none())
         .def("path_slices", &TreeBinding::path_slices, "handle"_a.none(), "most"_a.none())
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
-             nb::kw_only(), "content"_a.none() = none, "checked"_a = false)
+             nb::kw_only(), "content"_a.none() = none, "checked"_a.none() = false)
         .def("probe_batch", &TreeBinding::probe_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("match_batch", &TreeBinding::match_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("inc_lock_ref", &TreeBinding::inc_lock_ref, "handle"_a.none())
         .def("path_of", &TreeBinding::path_of, "handle"_a.none())
         .def("dec_lock_ref", &TreeBinding::dec_lock_ref, "handle"_a.none())
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
-             "checked"_a = false)
+             "priority"_a.none() = 0, "chunked"_a.none() = false, "after"_a.none() = nb::none(),
+             "checked"_a.none() = false)
         .def("insert_from", &TreeBinding::insert_from, "token_ids"_a.none(), "tickets"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "priority"_a.none() = 0,
-             "chunked"_a = false, "after"_a.none() = nb::none())
+             "chunked"_a.none() = false, "after"_a.none() = nb::none())
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none(), "namespace"_a.none() = nb::none(),
              nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
@@ -190,7 +190,7 @@ void bind_tree(nb::module_& module) {
              "length"_a.none() = nb::none())
         .def("publish", &TreeBinding::publish, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false, "held"_a.none() = nb::none(),
+             "priority"_a.none() = 0, "chunked"_a.none() = false, "held"_a.none() = nb::none(),
              "fence"_a.none() = nb::none(), "length"_a.none() = nb::none(), "unlock"_a = false)
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)

@@ -163,7 +163,8 @@ std::unique_ptr<TreeCheck> TreeBinding::begin_check(nb::handle num_slots) const 
     return std::make_unique<TreeCheck>(tree_, is_root, most, !num_slots.is_none());
 }
 
-nb::list TreeBinding::compare_sums(const TreeCheck& check) const {
+nb::list TreeBinding::compare_sums(const TreeCheck& check) {
+    release_content();
     nb::list lines;
     for (const std::string& line : check.compare_sums(locks())) lines.append(line.c_str());
     nb::dict there;
@@ -179,7 +180,8 @@ nb::list TreeBinding::compare_sums(const TreeCheck& check) const {
 
 // ---- pickling ----
 
-nb::tuple TreeBinding::counters() const {
+nb::tuple TreeBinding::counters() {
+    release_content();
     std::vector<uint64_t> learnt = tree_.policy().save(ids(walk()));
     nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
     return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);

@@ -20,7 +20,7 @@ from dataclasses import asdict
 from itertools import chain
 from typing import NoReturn, final
 
-from radixkv.arguments import at_least, between
+from radixkv.arguments import as_flag, as_priority, at_least, between
 from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.events import EventLog
@@ -56,12 +56,11 @@ from radixkv.tree import (
     new_reader,
     new_tree,
 )
-from radixkv.tree.content import Content, check_content
+from radixkv.tree.content import NO_CONTENT, Content, check_content
 from radixkv.tree.namespace import check_namespace
 from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
 
 DEFAULT_MAX_CONTEXT = 131_072
-LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
 
 @final
@@ -111,7 +110,8 @@ class PrefixCache:
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         capacity = num_slots if max_cached_tokens is None else min(num_slots, max_cached_tokens)
         check_fit(shares, page_size, capacity)
-        estimator = CapacityEstimator(capacity) if estimate_capacity else None
+        estimates = as_flag(estimate_capacity, "estimate_capacity")
+        estimator = CapacityEstimator(capacity) if estimates else None
 
         self.num_slots, self.page_size = num_slots, page_size
         self.max_context_len = max_context_len
@@ -303,12 +303,14 @@ class PrefixCache:
         if resume is not None:
             given = check_content(content, length)
             self._check_resumes(resume, namespace)
-            self._check_kept(resume, given, store, priority)
+            self._check_kept(resume, given, as_flag(store, "store"), priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
-        if priority or type(priority) is not int:
-            priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
-        spans = tuple(check_content(content, length)) if content else ()
+        if type(priority) is not int or priority:
+            priority = as_priority(priority)
+        if store is not True:
+            store = as_flag(store, "store")
+        spans = () if content is NO_CONTENT else tuple(check_content(content, length))
         if type(namespace) is not Namespace or namespace.weight_version != self._weights.version:
             namespace = self._weights.to_store(namespace)
         request = self._lifecycle.admit(
@@ -475,6 +477,7 @@ class PrefixCache:
         Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError,
         InvalidNamespaceError.
         """
+        check_namespace(namespace)
         return self.slots.evict_below(token_ids, self._weights.present(namespace), content)
 
     @transaction
@@ -497,7 +500,7 @@ class PrefixCache:
         nothing any more.
         """
         live, pins = len(self._lifecycle.live), self.loans.num_pins
-        if not force and (live or pins):
+        if not as_flag(force, "force") and (live or pins):
             held = f"{live} live requests" + (f" and {pins} pins" if pins else "")
             raise LiveRequestsError(
                 f"without force, a cache must be free of requests and pins to reset it; got {held}",
@@ -634,9 +637,9 @@ class PrefixCache:
                 request=request.id,
             )
 
-    def _refuse_foreign(self, request: Request) -> NoReturn:
+    def _refuse_foreign(self, request: Request, name: str = "request") -> NoReturn:
         raise InvalidArgumentError(
-            f"request must be of this cache; got request {request.id} of another cache",
+            f"{name} must be of this cache; got request {request.id} of another cache",
             request=request.id,
         )
 
@@ -644,13 +647,14 @@ class PrefixCache:
         if not isinstance(request, Request):
             raise InvalidArgumentError(f"resume must be a retracted Request; got {request!r}")
         if request.pool is not self.req_to_token:
-            self._refuse_foreign(request)
+            self._refuse_foreign(request, "resume")
         if request.state != "retracted":
             raise RequestEndedError(
                 f"resume must be a retracted Request; got request {request.id}, which is "
                 f"{request.state}",
                 request=request.id,
             )
+        check_namespace(namespace)
         present = self._weights.present
         if namespace != DEFAULT and present(namespace) != present(request.namespace):
             raise InvalidNamespaceError(
@@ -664,7 +668,7 @@ class PrefixCache:
         for name, given, default, kept in (
             ("content", tuple(content), (), request.content),
             ("store", store, True, request.store),
-            ("priority", priority, 0, request.priority),
+            ("priority", as_priority(priority), 0, request.priority),
         ):
             if given not in (default, kept):
                 raise InvalidArgumentError(

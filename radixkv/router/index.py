@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from radixkv.arguments import at_least
+from radixkv.arguments import as_text, at_least
 from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
 from radixkv.cache.runs import Runs, StoredRun
@@ -18,7 +18,7 @@ from radixkv.router.pick_input import BoolArray, FloatArray
 from radixkv.router.spaces import Spaces
 from radixkv.router.worker_rows import WorkerRows
 from radixkv.tree import DEFAULT, Namespace, TokenIds
-from radixkv.tree.content import Content, check_content
+from radixkv.tree.content import NO_CONTENT, Content, check_content
 from radixkv.tree.namespace import check_namespace
 from radixkv.tree.tokens import as_token_ids
 
@@ -88,6 +88,7 @@ class PrefixIndex:
         Raises InvalidArgumentError for a worker that was added before.
         """
         _check_pool(page_size, num_slots)
+        as_text(worker, "worker")
         with self._lock:
             if worker in self._mirrors:
                 raise InvalidArgumentError(
@@ -122,7 +123,7 @@ class PrefixIndex:
         return self._rows.names
 
     def _mirror(self, worker: str) -> Mirror:
-        if worker not in self._mirrors:
+        if as_text(worker, "worker") not in self._mirrors:
             known = ", ".join(self._mirrors) or "those that were added"
             raise InvalidArgumentError(
                 f"worker must be one of {known}; got {worker!r}",
@@ -143,6 +144,8 @@ class PrefixIndex:
         """
         with self._lock:
             mirror = self._mirror(worker)
+            if not isinstance(update, Update):
+                raise InvalidArgumentError(f"update must be an Update; got {update!r}")
             before, computed = (mirror.holder, mirror.state), mirror.num_computed
             mirror.apply(update)
             self._rows.show(worker, mirror)
@@ -156,6 +159,8 @@ class PrefixIndex:
 
     def note_revision(self, worker: str, epoch: int, revision: int) -> None:
         """The worker answered a call with this epoch and revision: how far its watch lags."""
+        at_least(0, epoch=epoch)
+        at_least(0, revision=revision)
         with self._lock:
             mirror = self._mirror(worker)
             before = mirror.is_stale
@@ -183,9 +188,10 @@ class PrefixIndex:
         Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that hold any of it).
         Raises InvalidTokensError, InvalidNamespaceError, InvalidContentError.
         """
-        if content:
+        if content is not NO_CONTENT:
             token_ids = as_token_ids(token_ids)
-            token_ids = token_ids[: check_content(content, len(token_ids))[0].start]
+            spans = check_content(content, len(token_ids))
+            token_ids = token_ids[: spans[0].start] if spans else token_ids
         if namespace is not DEFAULT:
             check_namespace(namespace)
         with self._lock:
@@ -208,9 +214,11 @@ class PrefixIndex:
 
     def length(self, worker: str, token_ids: TokenIds, namespace: Namespace = DEFAULT) -> int:
         """How many leading tokens one worker holds, not rounded to pages; see `lengths`."""
+        check_namespace(namespace)
         with self._lock:
             holder, root = self._mirror(worker).holder, self._spaces.find(namespace)
             if root is None:
+                as_token_ids(token_ids)
                 return 0
             return int(self._holdings.lengths(token_ids, root, np.array([holder]))[0])
 

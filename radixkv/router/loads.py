@@ -193,12 +193,14 @@ class WorkerLoads(Generic[P]):
         Raises InvalidArgumentError for an unknown worker or a load out of range.
         """
         present = np.zeros(len(self._place))
+        if not isinstance(loads, Mapping):
+            raise InvalidArgumentError(f"loads must be a mapping of workers; got {loads!r}")
         for worker, load in loads.items():
             if worker not in self._place:
                 raise InvalidArgumentError(
                     f"loads must name known workers; got {worker!r}", worker=worker
                 )
-            check_load(load, f"the load of {worker!r}")
+            check_load(load, f"loads[{worker!r}]")
             present[self._place[worker]] = load
         return np.array(sorted(self._place[worker] for worker in loads), np.int64), present
 
@@ -210,7 +212,8 @@ def _rest(difference: float) -> float:
 
 def check_load(value: object, name: str) -> None:
     """Raises InvalidArgumentError unless `value` is a number from 0 to `LARGEST_LOAD`."""
-    if not (isinstance(value, (int, float)) and 0 <= value <= LARGEST_LOAD):
+    is_load = isinstance(value, int | float) and 0 <= value <= LARGEST_LOAD
+    if not is_load or isinstance(value, bool):
         raise InvalidArgumentError(
             f"{name} must be a number from 0 to {LARGEST_LOAD:g}; got {value!r}", value=value
         )

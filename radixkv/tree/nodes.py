@@ -382,13 +382,15 @@ class Nodes:
         for each in self.watchers:
             each.enters(node, known)
 
-    def resolve(self, handle: Handle) -> tuple[PythonHandle, Node | None]:
+    def resolve(self, handle: Handle, name: str = "handle") -> tuple[PythonHandle, Node | None]:
         """The handle and the node of its last token.
 
         Raises StaleHandleError for a handle of another tree or epoch, or of evicted tokens.
         """
-        if not isinstance(handle, PythonHandle) or handle.owner is not self:
-            raise StaleHandleError("the handle belongs to another tree")
+        if not isinstance(handle, PythonHandle):
+            raise StaleHandleError(f"{name} must be a Handle of this tree; got {handle!r}")
+        if handle.owner is not self:
+            raise StaleHandleError(f"{name} must be a Handle of this tree; got one of another")
         if handle.epoch != self.epoch:
             raise StaleHandleError(
                 f"the handle is of epoch {handle.epoch}, the tree is in {self.epoch}; match again",
@@ -417,7 +419,7 @@ class Nodes:
         """
         if after is None:
             return Known()
-        own, node = self.resolve(after)
+        own, node = self.resolve(after, "after")
         if not own.locks:
             raise NotLockedError("after is not locked; inc_lock_ref comes first")
         if node is not None and _root_of(node) is not self.roots.get(namespace):

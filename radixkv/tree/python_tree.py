@@ -1,11 +1,11 @@
 """The readable core: checks what callers give, and does the rest with `Nodes`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from radixkv.arguments import as_int, at_least, check_page_size, check_whole_pages
+from radixkv.arguments import as_flag, as_int, at_least, check_page_size, check_whole_pages
 from radixkv.arrays import EMPTY, Int32Array, Int64Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, OutOfSlotsError
 from radixkv.pages import round_down, round_up
@@ -141,11 +141,11 @@ class PythonRadixTree(RadixTree):
         checked: bool = False,
     ) -> InsertResult:
         check_namespace(namespace)
-        priority = as_int(priority, "priority")
+        priority, chunked = as_int(priority, "priority"), as_flag(chunked, "chunked")
         known = self.nodes.known(after, namespace)
-        tokens, own_slots = cast("Int32Array", token_ids), cast("Int32Array", slots)
-        if not checked:
-            tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
+        checked = as_flag(checked, "checked")
+        tokens = PYTHON_READER.token_ids_once(token_ids, checked)
+        own_slots = PYTHON_READER.slots_once(slots, checked)
         _check_lengths(known.length, len(tokens), len(own_slots))
         codes = self.nodes.content.encode(tokens, content, intern=True, checked=checked)
         return self.nodes.insert(
@@ -163,7 +163,7 @@ class PythonRadixTree(RadixTree):
         after: Handle | None = None,
     ) -> InsertFromResult:
         check_namespace(namespace)
-        priority = as_int(priority, "priority")
+        priority, chunked = as_int(priority, "priority"), as_flag(chunked, "chunked")
         _check_tickets(tickets)
         known = self.nodes.known(after, namespace)
         tokens = PYTHON_READER.token_ids(token_ids)
@@ -210,7 +210,7 @@ class PythonRadixTree(RadixTree):
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> Int32Array:
-        codes = self._encode(token_ids, content, False)
+        codes = self._encode(token_ids, content, checked=False)
         check_namespace(namespace)
         check_whole_pages(len(codes), self.page_size)
         return self.nodes.evict_below(codes, namespace)
