@@ -15,7 +15,11 @@ FIRST_TOKEN = 100
 @dataclass(frozen=True)
 class Model:
     """The shape of a Granite decoder; `hidden` need not be heads x head_dim, as in a shard of a
-    larger model."""
+    larger model.
+
+    SGLang's random weights are small. attention, residual: Granite's multipliers, of scores and of
+    what a layer adds, such that both depend on what a layer reads.
+    """
 
     layers: int
     hidden: int
@@ -25,6 +29,8 @@ class Model:
     head_dim: int = 128
     vocab: int = 49152
     context: int = 32768
+    attention: float = 64.0
+    residual: float = 4.0
 
     @property
     def config(self) -> dict[str, Any]:
@@ -50,8 +56,8 @@ class Model:
             "eos_token_id": 2,
             "initializer_range": 0.02,
             "embedding_multiplier": 1.0,
-            "residual_multiplier": 1.0,
-            "attention_multiplier": self.head_dim**-0.5,
+            "residual_multiplier": self.residual,
+            "attention_multiplier": self.attention,
             "logits_scaling": 1.0,
             "attention_bias": False,
             "mlp_bias": False,

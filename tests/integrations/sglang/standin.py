@@ -15,6 +15,8 @@ from typing import Any, NamedTuple
 
 import torch
 
+from tests.integrations.sglang import standin_attention
+
 
 @dataclass
 class MatchPrefixParams:
@@ -305,3 +307,4 @@ def install() -> None:
         register_radix_cache_backend=register_radix_cache_backend,
         registered_radix_cache_backends=lambda: list(factories),
     )
+    standin_attention.install(put)
