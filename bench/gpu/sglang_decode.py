@@ -8,14 +8,14 @@ engines, one after another: SGLang as it is (FlashAttention 3, its own cache), o
 its cache, our attention over our cache.
 
 A rate is tokens of all requests by time, of the difference between long and short answers to the
-same prompts, all of them cached: what is left is decode steps. "joins" is the whole time of
-requests that end and begin one by one, prompts included. "first" is the time to the first tokens of
-all requests, whose own tokens are new. Answers are greedy; where they differ from SGLang's, the
-margin is what the token that SGLang drew was ahead of its next best by, as logarithm of
-probabilities: between random weights many are close.
+same prompts, all of them cached: what is left is decode steps. Where requests join, the rate is of
+all tokens by the whole time, prompts included. "first" is the time to the first tokens of all
+requests, whose own tokens are new. Answers are greedy; where they differ from SGLang's, the margin
+is what the token that SGLang drew was ahead of its next best by, as logarithm of probabilities.
 """
 
 import argparse
+import asyncio
 import time
 from pathlib import Path
 from statistics import median
@@ -38,6 +38,7 @@ ENGINES = {
     BOTH: {"attention_backend": "radixkv", "radix_cache_backend": "radixkv"},
 }
 SHORT, LONG, ROUNDS = 16, 144, 3
+TURNS = 4  # requests one after another, of those that join
 DRAWN = 32  # tokens of answers that are compared
 
 
@@ -105,20 +106,37 @@ def rate(serving: Any, case: Case, lengths: tuple[int, int], rounds: int) -> dic
         "tokens_per_s": round(case.requests * (long - short) / spent, 1),
         "step_ms": round(1e3 * spent / (long - short), 3),
         "first_ms": round(1e3 * median(first[1:]), 1),
-        "seconds": {str(length): samples for length, samples in seconds.items()},
+        "samples_s": {str(length): samples for length, samples in seconds.items()},
     }
 
 
 def joining(serving: Any, case: Case, rounds: int) -> dict[str, Any]:
-    """Tokens a second of four times as many requests as run at once, which end one by one."""
+    """Tokens a second while another request begins as soon as one ends, which is at each step."""
     seconds = []
+    lengths = _lengths(case)
     for seed in range(rounds):
-        prompts = [p for part in range(4) for p in prompts_of(case, 4 * seed + part)]
-        # The first ones end one after another, and so do those that take their places.
-        lengths = [min(at + 1, case.requests) for at in range(len(prompts))]
-        seconds.append(seconds_of(serving, prompts, [greedy(length) for length in lengths]))
-    after = seconds[1:] or seconds
-    return {"tokens_per_s": round(sum(lengths) / median(after), 1), "seconds": {"all": after}}
+        prompts = [p for part in range(TURNS) for p in prompts_of(case, TURNS * seed + part)]
+        begun = time.perf_counter()
+        serving.loop.run_until_complete(_all_places(serving, prompts, lengths))
+        seconds.append(time.perf_counter() - begun)
+    after, tokens = seconds[1:] or seconds, sum(map(sum, lengths))
+    return {"tokens_per_s": round(tokens / median(after), 1), "samples_s": {"all": after}}
+
+
+def _lengths(case: Case) -> list[list[int]]:
+    """Of the answers at each of the places where one request runs: the first are of all lengths, so
+    that one ends at each step, and all others of the same."""
+    return [[at + 1] + [case.requests] * (TURNS - 1) for at in range(case.requests)]
+
+
+async def _all_places(serving: Any, prompts: list[list[int]], lengths: list[list[int]]) -> None:
+    async def place(at: int) -> None:
+        for turn, length in enumerate(lengths[at]):
+            await serving.async_generate(
+                input_ids=prompts[turn * len(lengths) + at], sampling_params=greedy(length)
+            )
+
+    await asyncio.gather(*map(place, range(len(lengths))))
 
 
 def drawn(serving: Any, case: Case) -> list[dict[str, Any]]:
@@ -169,7 +187,7 @@ def run_engine(
             else:
                 found[case.name] = rate(serving, case, lengths, rounds)
                 found[case.name]["drawn"] = drawn(serving, case)
-            shown = {k: v for k, v in found[case.name].items() if k not in ("drawn", "seconds")}
+            shown = {k: v for k, v in found[case.name].items() if k not in ("drawn", "samples_s")}
             print(case.name, shown, flush=True)
     return found
 

@@ -8,6 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+# Of what SGLang draws where there are no weights, from -0.001 to 0.001: its standard deviation.
+WEIGHT = 0.001 / 3**0.5
 # Starts that many tokens after the last special one, so that no token ends or changes anything.
 FIRST_TOKEN = 100
 
@@ -15,11 +17,7 @@ FIRST_TOKEN = 100
 @dataclass(frozen=True)
 class Model:
     """The shape of a Granite decoder; `hidden` need not be heads x head_dim, as in a shard of a
-    larger model.
-
-    SGLang's random weights are small. attention, residual: Granite's multipliers, of scores and of
-    what a layer adds, such that both depend on what a layer reads.
-    """
+    larger model."""
 
     layers: int
     hidden: int
@@ -29,8 +27,6 @@ class Model:
     head_dim: int = 128
     vocab: int = 49152
     context: int = 32768
-    attention: float = 64.0
-    residual: float = 4.0
 
     @property
     def config(self) -> dict[str, Any]:
@@ -55,12 +51,24 @@ class Model:
             "bos_token_id": 1,
             "eos_token_id": 2,
             "initializer_range": 0.02,
-            "embedding_multiplier": 1.0,
-            "residual_multiplier": self.residual,
-            "attention_multiplier": self.attention,
-            "logits_scaling": 1.0,
             "attention_bias": False,
             "mlp_bias": False,
+            **self._multipliers,
+        }
+
+    @property
+    def _multipliers(self) -> dict[str, float]:
+        """Of Granite, which undo that SGLang's random weights are tiny: scores of a spread of 2,
+        layers that add a fifth of what they read, logits of a spread of 3. Else no answer would
+        depend on attention."""
+        projected = self.hidden**0.5 * WEIGHT * WEIGHT  # of what a norm gives, with such weights
+        added = (self.heads * self.head_dim) ** 0.5 * WEIGHT * projected / 8
+        embedding = 1000.0
+        return {
+            "embedding_multiplier": embedding,
+            "attention_multiplier": 2 / (self.head_dim**0.5 * projected**2),
+            "residual_multiplier": embedding * WEIGHT / 5 / added,
+            "logits_scaling": projected / 3,
         }
 
 

@@ -11,8 +11,8 @@ pytest.importorskip("triton")
 
 from radixkv.integrations.sglang.attention.rows import HostRows
 from radixkv.integrations.sglang.attention.step import Pool, TreeStep
-from tests.integrations.sglang import standin, standin_attention
-from tests.integrations.sglang.standin_attention import ForwardBatch, ForwardMode, RadixAttention
+from tests.support import sglang_attention
+from tests.support.sglang_attention import ForwardBatch, ForwardMode, RadixAttention
 
 HEADS, KV_HEADS, DIM, WIDTH = 4, 2, 64, 512
 
@@ -20,7 +20,7 @@ HEADS, KV_HEADS, DIM, WIDTH = 4, 2, 64, 512
 @pytest.fixture(autouse=True)
 def sglang():
     before = {*sys.modules}
-    standin.install()
+    sglang_attention.install()
     yield
     for name in {*sys.modules} - before:
         if name.startswith(("sglang", "radixkv.integrations.sglang")):
@@ -42,10 +42,10 @@ class Served:
         self.layers = [
             RadixAttention(HEADS, DIM, 0.1, KV_HEADS, *each) for each in enumerate(windows)
         ]
-        self.runner = standin_attention.new_runner(
+        self.runner = sglang_attention.new_runner(
             rows, self.layers, page_size=page_size, dtype=dtype
         )
-        self.flat = standin_attention.FlatBackend(self.runner)
+        self.flat = sglang_attention.FlatBackend(self.runner)
         plain = [at for at, window in enumerate(windows) if window < 0]
         pool = Pool(KV_HEADS, DIM, dtype, rows.device, page_size)
         decode = backend.TreeDecode(
@@ -197,7 +197,7 @@ def test_one_capture_of_each_label_serves_every_later_plan(device, monkeypatch):
     q = served.inputs(size)[0]
     graphs = {}
     for label in decode.capture_labels:
-        monkeypatch.setattr(standin_attention.CaptureMode, "label", label)
+        monkeypatch.setattr(sglang_attention.CaptureMode, "label", label)
         view = ForwardBatch(ForwardMode.DECODE, size, torch.zeros(size, dtype=int, device=device))
         view.seq_lens_cpu = torch.ones(size, dtype=int)
         served.backend.init_forward_metadata_out_graph(view, in_capture=True)

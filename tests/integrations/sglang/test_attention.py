@@ -29,7 +29,7 @@ def offer(monkeypatch):
 @pytest.fixture
 def runner():
     """`runner(...)`: what SGLang gives a factory, for three layers of which one has a window."""
-    from tests.integrations.sglang.standin_attention import RadixAttention, new_runner
+    from tests.support.sglang_attention import RadixAttention, new_runner
 
     def make(windows=(-1, 15, -1), args=(), **others):
         layers = [RadixAttention(4, 16, 0.25, 2, at, window) for at, window in enumerate(windows)]
@@ -98,6 +98,7 @@ def test_each_missing_member_is_named(offer, runner, monkeypatch):
         ({"prefill_attention_backend_str": "fa3"}, "another --prefill-attention-backend or"),
         ({"args": {"disaggregation_mode": "decode"}}, "--disaggregation-mode"),
         ({"args": {"dcp_size": 2}}, "--dcp-size"),
+        ({"args": {"attn_cp_size": 2}}, "--attn-cp-size"),
         ({"args": {"dllm_algorithm": "x"}}, "--dllm-algorithm"),
         ({"args": {"enable_mixed_chunk": True}}, "--enable-mixed-chunk"),
         ({"args": {"enable_two_batch_overlap": True}}, "--enable-two-batch-overlap"),
@@ -123,6 +124,13 @@ def test_what_is_not_served_is_refused_by_name(offer, runner, asked, named):
     ) as caught:
         offer.build(runner(**asked))
     assert "\n" not in str(caught.value)
+
+
+def test_a_mode_that_there_is_not_is_refused(offer, runner, monkeypatch):
+    monkeypatch.setenv("RADIXKV_SGLANG_ATTENTION", "always")
+    named = "RADIXKV_SGLANG_ATTENTION must be auto, tree, flat; got 'always'"
+    with pytest.raises(InvalidArgumentError, match=named):
+        offer.build(runner())
 
 
 def test_models_with_recurrent_state_are_refused(offer, runner, monkeypatch):

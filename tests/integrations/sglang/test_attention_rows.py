@@ -81,6 +81,23 @@ def test_a_request_that_begins_again_has_another_row(table):
     assert before[1] != after[1]
 
 
+@pytest.mark.parametrize("length", [30, 32, 60])
+def test_another_request_of_the_same_name_has_another_row(table, length):
+    """Should it begin unseen."""
+    table[2, :20] = table[1, :20]
+    rows = HostRows(table, 1)
+    rows.begin(["a", "b"], places(1, 2), [20, 20])
+    rows.of(["a", "b"], places(1, 2), [30, 30])
+    found, _ = rows.of(["a", "b"], places(1, 4), [31, length])
+    assert shared(found) == 0
+
+
+def test_padding_behind_the_requests_is_not_kept(table):
+    rows = HostRows(table, 1)
+    rows.begin(["a"], places(1, 0, 0), [20, 0, 0])
+    assert len(rows) == 1
+
+
 def test_a_version_changes_when_more_is_known_and_not_before(table):
     rows = HostRows(table, 1)
     rows.begin(["a"], places(1), [20])

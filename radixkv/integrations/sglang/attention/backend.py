@@ -47,6 +47,10 @@ class RadixKVAttention(HybridAttnBackend):  # type: ignore[misc]
             self.decode_backend.begin(forward_batch)
         super().init_forward_metadata_out_graph(forward_batch, in_capture)
 
+    def on_after_cuda_graph_warmup(self) -> None:
+        """Between the runs that compile and the capture."""
+        self.decode_backend.on_after_cuda_graph_warmup()
+
 
 class TreeDecode(AttentionBackend):  # type: ignore[misc]
     """Decode steps.

@@ -1,6 +1,7 @@
 """How SGLang finds the attention backend, and what it refuses."""
 
 import logging
+import os
 from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
@@ -12,6 +13,8 @@ from radixkv.integrations.sglang import surface
 
 NAME = "radixkv"
 FLAG = f"--attention-backend {NAME}"
+# A setting: "auto", or "tree" or "flat" to take that always.
+MODE = "RADIXKV_SGLANG_ATTENTION"
 TESTED_VERSIONS = ("0.5.23",)
 DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 
@@ -97,6 +100,7 @@ def build(runner: Any) -> Any:
     from radixkv.integrations.sglang.attention.rows import HostRows
     from radixkv.integrations.sglang.attention.step import Pool, TreeStep
 
+    mode = _mode()
     flat = ATTENTION_BACKENDS[flat_backend(runner)](runner)
     plain = [layer for layer in layers if is_plain(layer)]
     one, rows = plain[0], runner.req_to_token_pool.req_to_token
@@ -106,13 +110,22 @@ def build(runner: Any) -> Any:
     decode = TreeDecode(
         runner.token_to_kv_pool,
         HostRows(rows, runner.page_size),
-        TreeStep(pool, one.tp_q_head_num, rows),
+        TreeStep(pool, one.tp_q_head_num, rows, mode),
         flat,
         [layer.layer_id for layer in plain if _heads(layer) == _heads(one)],
         len(layers),
     )
     _hook()
     return RadixKVAttention(runner, flat, decode)
+
+
+def _mode() -> str:
+    from radixkv.integrations.sglang.attention.step import MODES
+
+    mode = os.environ.get(MODE, "auto")
+    if mode not in MODES:
+        raise InvalidArgumentError(f"{MODE} must be {', '.join(MODES)}; got {mode!r}", mode=mode)
+    return mode
 
 
 def attention_layers(model: torch.nn.Module) -> Iterator[Any]:
@@ -162,6 +175,7 @@ def _refused(runner: Any) -> Iterator[str]:
         "another --prefill-attention-backend or --decode-attention-backend": backends != {NAME},
         "--disaggregation-mode": getattr(args, "disaggregation_mode", "null") != "null",
         "--dcp-size": getattr(args, "dcp_size", 1) > 1,
+        "--attn-cp-size": getattr(args, "attn_cp_size", 1) > 1,
         "--dllm-algorithm": bool(getattr(args, "dllm_algorithm", None)),
     }
     yield from (name for name, is_asked in flags.items() if is_asked)

@@ -45,12 +45,16 @@ class Arriving(NamedTuple):
 
 class Row:
     """One request's row. number: of the row among all that ever were. steps: decode steps that it
-    was in."""
+    was in. length: in the last of them."""
 
     def __init__(self, number: int) -> None:
-        self.number, self.known, self.steps = number, 0, 0
+        self.number, self.known, self.steps, self.length = number, 0, 0, 0
         self.slots = np.zeros(0, np.int32)
         self.arriving: tuple[Arriving, int, int] | None = None
+
+    def is_followed_by(self, length: int) -> bool:
+        """Whether its request can have a row of so many slots in the next step."""
+        return not self.steps or length == self.length + 1
 
     def expect(self, arriving: Arriving, at: int, count: int) -> None:
         """Its first `count` slots are row `at` of a copy."""
@@ -98,9 +102,9 @@ class HostRows:
         """A step computes prompts, or chunks of them.
 
         places: (requests,) int64 on the device, their rows. prefix_lens: tokens before the chunk;
-        whole pages of them are locked.
+        whole pages of them are locked. Both may have padding behind the requests'.
         """
-        counts = [round_down(each, self._page_size) for each in prefix_lens]
+        counts = [round_down(each, self._page_size) for each in prefix_lens[: len(rids)]]
         for rid in rids:
             self._rows.pop(rid, None)
             self._rows[rid] = self._new_row()
@@ -116,10 +120,12 @@ class HostRows:
         """
         wanted = []
         for at, (rid, length) in enumerate(zip(rids, lengths, strict=True)):
-            row = self._rows.pop(rid, None) or self._new_row()
+            row = self._rows.pop(rid, None)
+            if row is None or not row.is_followed_by(length):
+                row = self._new_row()
             self._rows[rid] = row  # at the end, so that it is the last to go
             row.take()
-            row.steps += 1
+            row.steps, row.length = row.steps + 1, length
             if row.steps == SETTLED:
                 wanted.append((rid, at, length - 1))
         self._ask(wanted, places)

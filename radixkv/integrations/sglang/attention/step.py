@@ -21,6 +21,9 @@ from radixkv.attention.shared_prefix.kernels import TileKernels
 from radixkv.integrations.sglang.attention.rows import RowVersion
 from radixkv.pages import ceil_div
 
+MODES = ("auto", "tree", "flat")
+FLAT_KERNELS = "sglang"
+
 
 @dataclass(frozen=True)
 class Pool:
@@ -36,7 +39,8 @@ class Pool:
 class TreeStep:
     """One step after another; what captured graphs read keeps its place.
 
-    heads: of the queries. req_to_token: (rows, width) int32, SGLang's rows of slots.
+    heads: of the queries. req_to_token: (rows, width) int32, SGLang's rows of slots. mode: "auto",
+    or "tree" or "flat" to take that always.
     """
 
     def __init__(self, pool: Pool, heads: int, req_to_token: Tensor, mode: str = "auto") -> None:
@@ -67,10 +71,12 @@ class TreeStep:
 
     def choose(self, rows: Sequence[Int32Array], versions: Sequence[RowVersion]) -> Explanation:
         """Plan the step of these rows, each with the new token; returns whether it is a tree."""
+        if self._mode == "flat":
+            return Explanation("flat", "the mode is flat", FLAT_KERNELS)
         self._kept.follow(AttentionBatch(rows, [1] * len(rows), versions))
         self._width = max(map(len, rows))
         return self._kept.explained(
-            self._mode, tree=self._tiles.serving(self._shape.group), flat="sglang"
+            self._mode, tree=self._tiles.serving(self._shape.group), flat=FLAT_KERNELS
         )
 
     def imagine(self, places: Tensor, kind: Kind) -> None:

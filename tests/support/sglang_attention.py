@@ -1,8 +1,9 @@
-"""The part of SGLang's interface that the attention backend uses; see `standin`."""
+"""The part of SGLang's interface that our attention backend uses, for machines without SGLang."""
 
+import sys
 from dataclasses import dataclass
 from enum import Enum, IntEnum, auto
-from types import SimpleNamespace
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -192,8 +193,19 @@ def new_runner(rows, layers, *, page_size=1, dtype=torch.float32, slots=None):
     )
 
 
-def install(put: Any) -> None:
-    """`put(module, **members)`, with no backend of ours registered."""
+def put(name: str, **members: Any) -> None:
+    """Make members what `import name` finds."""
+    parts = name.split(".")
+    for end in range(1, len(parts) + 1):
+        package = ".".join(parts[:end])
+        if package not in sys.modules:
+            sys.modules[package] = ModuleType(package)
+            sys.modules[package].__path__ = []
+    vars(sys.modules[name]).update(members)
+
+
+def install() -> None:
+    """With no backend of ours registered."""
     backends = dict.fromkeys(("torch_native", "triton", "fa3"), FlatBackend)
     choices = [*backends]
     hooks: dict[str, Any] = {}
