@@ -5,9 +5,9 @@
 
 torch's profiler records the scheduler's process, with Python's frames and all calls of the CUDA
 runtime, while the engine serves prompts that share beginnings, from a pool so small that prefixes
-are evicted and requests retracted. A call that waits for a stream, an event or the device, or
-copies from or to memory that is not pinned, counts as ours where a frame of a file of radixkv is on
-its thread's stack. What waits elsewhere is counted, too: a profile without any would prove nothing.
+are evicted. A call that waits for a stream, an event or the device, or copies from or to memory
+that is not pinned, counts as ours where a frame of a file of radixkv is on its thread's stack. What
+waits elsewhere is counted, too: a profile without any would prove nothing.
 """
 
 import argparse
