@@ -12,7 +12,7 @@ from radixkv.arrays import Int32Array
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan, parts_at_most
 from radixkv.kernels.gpu.merging import split_of
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import PoolShape
 
 # Query rows of the smallest narrow block. It has half the registers of one of twice as many.
 FEW = 8
@@ -64,7 +64,7 @@ class DevicePlan:
     most.
     """
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: PoolShape) -> None:
         self._pool = pool
         self.heads = self.narrow_rows = self._tokens = 0
         self.kind = Kind()
@@ -85,7 +85,7 @@ class DevicePlan:
         self.narrow_rows = shape.narrow_rows
         merge_indptr = np.full(tokens + 1, plan.merge_indptr[-1], np.int32)
         merge_indptr[: len(plan.merge_indptr)] = plan.merge_indptr
-        self.kind = _kind(plan, shape)
+        self.kind = kind_of(plan, shape)
         counts = len(plan.wide), len(plan.narrow), 0, self._split(plan)
         self._enter_room()
         self._present.arrays.put(
@@ -202,7 +202,8 @@ def kinds_of(tokens: int, group: int, narrow_rows: int) -> list[Kind]:
     return [Kind(), *(Kind(wide, has_few) for wide in (1, 2) for has_few in few)]
 
 
-def _kind(plan: TreePlan, shape: Shape) -> Kind:
+def kind_of(plan: TreePlan, shape: Shape) -> Kind:
+    """That of a plan cut by `shape`."""
     if not len(plan.wide):
         return Kind()
     wide = 1 if 2 * len(plan.wide) * shape.kv_heads <= shape.wide_blocks else 2

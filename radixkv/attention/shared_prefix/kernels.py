@@ -11,7 +11,7 @@ from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
 from radixkv.attention.shared_prefix.device_plan import FEW, HALF, Kind, Listed
 from radixkv.attention.shared_prefix.plan import Shape
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import PoolShape
 from radixkv.pages import ceil_div
 
 # Query heads a KV head that the CUDA kernels serve.
@@ -53,7 +53,7 @@ class TileKernels:
     k_scale, v_scale: what K and V are divided by when they are stored.
     """
 
-    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+    def __init__(self, pool: PoolShape, k_scale: float, v_scale: float) -> None:
         self._pool, self._k_scale, self._v_scale = pool, k_scale, v_scale
         is_hopper = _is_hopper(pool.device)
         self._has_cuda = is_hopper and _cuda_serves(pool)
@@ -178,7 +178,7 @@ def _is_hopper(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-def _cuda_serves(pool: MHATokenToKVPool) -> bool:
+def _cuda_serves(pool: PoolShape) -> bool:
     try:
         from radixkv.kernels.gpu.tiles import serves
     except ImportError:  # cuda-bindings is not installed
