@@ -271,6 +271,7 @@ TREE = [
     *tree_rows("evict_below", {"token_ids": P[:2]}, token_ids="tokens", namespace="namespace",
                content="content"),
     *tree_rows("path_of", {}, handle="handle"),
+    *tree_rows("namespace_of", {}, handle="handle"),
     *tree_rows("room_for", {}, namespace="optional namespace"),
     *tree_rows("sizes_of", {}, namespace="namespace"),
     *method_rows(TreeSubject, lambda s: s.numbers, "insert_from",
@@ -346,7 +347,8 @@ MAKERS = [
           core="optional object"),
     *made(new_tickets, {"num_tickets": 8}, num_tickets="count", core="optional object"),
     *made(Router, {}, policy="object", core="optional object", silent_after_s="window",
-          gone_after_s="window", load_window_s="window", recent_half_life_s="window", probe_every_s="seconds"),
+          gone_after_s="window", load_window_s="window", recent_half_life_s="window",
+          probe_every_s="seconds"),
     *rows(NoSubject, "Share", lambda s, **odd: Share(**odd), reserve="count", cap="optional count"),
 ]  # fmt: skip
 
@@ -440,7 +442,7 @@ CHECKED_BEFORE = {
     "RadixTree.evict_below_into", "RadixTree.evict_beyond_caps_into", "RadixTree.reset_into",
     "TokenToKVAllocator.check_range", "SlotLedger.check_range", "SlotLedger.give_back",
     "SlotLedger.free", "SlotLedger.share", "SlotLedger.retire",
-    "RadixTree.slot_marks",  # for checks, of the pool's own size
+    "RadixTree.slot_marks", "RadixTree.begin_check", "TokenToKVAllocator.free_marks",  # for checks
 }  # fmt: skip
 SUBJECT_OF = {
     PrefixCache: CacheSubject, Loans: CacheSubject, RadixTree: TreeSubject, Tickets: MemorySubject,
