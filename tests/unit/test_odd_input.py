@@ -346,7 +346,8 @@ MAKERS = [
           core="optional object"),
     *made(new_tickets, {"num_tickets": 8}, num_tickets="count", core="optional object"),
     *made(Router, {}, policy="object", core="optional object", silent_after_s="window",
-          gone_after_s="window", load_window_s="window", recent_half_life_s="window", probe_every_s="seconds"),
+          gone_after_s="window", load_window_s="window", recent_half_life_s="window",
+          probe_every_s="seconds"),
     *rows(NoSubject, "Share", lambda s, **odd: Share(**odd), reserve="count", cap="optional count"),
 ]  # fmt: skip
 
