@@ -65,7 +65,7 @@ UNSENDABLE = {
     "a lease": (lambda client: client.revoke_lease(2**64, 1), "lease_id must"),
     "a namespace": (lambda client: client.match([1], SURROGATE), "must fit in a message"),
     "a namespace to watch": (lambda client: client.watch(SURROGATE), "must fit in a message"),
-    "a place": (lambda client: client.watch(after=(-1, 5)), "must fit in a message"),
+    "a place": (lambda client: client.watch(after=(-1, 5)), "after must"),
     "an epoch": (lambda client: client.match([1], expected_epoch=-1), "expected_epoch must"),
     "a ttl": (lambda client: client.lease(float("nan")), "ttl_s must"),
     "an endless ttl": (lambda client: client.lease(float("inf")), "ttl_s must"),
