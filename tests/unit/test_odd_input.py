@@ -18,6 +18,7 @@ from radixkv.cache.loans import Insert, Loans
 from radixkv.errors import RadixKVError
 from radixkv.memory import TokenToKVAllocator, new_allocator
 from radixkv.router import PrefixIndex, Router
+from radixkv.service import Client
 from radixkv.service.client import admin_calls, calls, lease_calls, router_calls
 from radixkv.service.client.lease_calls import InsertCall, LeaseRef
 from radixkv.service.client.methods import built
@@ -363,6 +364,11 @@ def written(build: Callable[..., Any], usual: dict[str, Any], **kinds: str) -> l
     return rows(NoSubject, f"{build.__module__.split('.')[-1]}.{build.__name__}", how, **kinds)
 
 
+def watched(_: Any, **odd: Any) -> object:
+    with Client("127.0.0.1:1") as client:
+        return client.watch(**odd)
+
+
 ASKED = {"namespace": "optional namespace", "timeout_s": "optional seconds"}
 
 
@@ -405,6 +411,11 @@ CLIENT = [
     *written(admin_calls.check, {}, timeout_s="optional seconds"),
     *written(router_calls.pick, {"prompt": P}, prompt="tokens", key="optional text",
              loads="client loads", load_weight="seconds", finished="ids", **ASKED),
+    *rows(NoSubject, "Client", lambda s, **odd: Client(**{"target": "127.0.0.1:1"} | odd),
+          target="text", token="optional text", tls="optional object",
+          timeout_s="optional seconds", coalesce="flag"),
+    *rows(NoSubject, "Client.watch", watched,
+          namespace="optional namespace", after="place"),
     *rows(NoSubject, "router_calls.finish",
           lambda s, **odd: built(router_calls.finish, *odd["pick_ids"]), pick_ids="several ids"),
     *rows(NoSubject, "router_calls.finish", lambda s, **odd: built(router_calls.finish, 1, **odd),
