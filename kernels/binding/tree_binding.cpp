@@ -642,7 +642,7 @@ TreeBinding::Below TreeBinding::find_below(nb::handle ids, nb::handle space, nb:
 
 void TreeBinding::evict_slots(const Below& below, int32_t* out) noexcept {
     record_eviction([&](const auto& on_trim, const auto& on_empty) noexcept {
-        tree_.policy().begin_eviction(total_size());
+        tree_.policy().begin_eviction(total_size(), below.count);
         for (NodeId id : below.nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
         if (below.cut != NONE) tree_.drop_tail(below.cut, below.keep, out, on_trim, on_empty);
         tree_.policy().end_eviction(total_size());
