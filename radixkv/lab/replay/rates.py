@@ -7,6 +7,8 @@ from pathlib import Path
 
 from radixkv.errors import InvalidArgumentError
 
+_CARDS = Path(__file__).with_name("cards")
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
@@ -71,3 +73,14 @@ def read_rates(path: Path) -> Rates:
         raise InvalidArgumentError(
             f"rates must be a JSON object with {known}; {path}: {error}", path=str(path)
         ) from error
+
+
+def rates_of(card: str) -> Rates:
+    """Those measured on a card, as `cards/` beside this file has them. InvalidArgumentError."""
+    known = {path.stem: path for path in _CARDS.glob("*.json")}
+    if card not in known:
+        raise InvalidArgumentError(
+            f"card must be one of {', '.join(sorted(known))}; got {card!r}; others by --rates FILE",
+            card=card,
+        )
+    return read_rates(known[card])
