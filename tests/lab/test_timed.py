@@ -22,7 +22,9 @@ from radixkv.lab.replay.timed import timed_replay
 from radixkv.router import POLICIES
 from tests.lab.logs import ask
 
-RATES = Rates(step_ms=5, prefill_us=300, decode_us=40, kv_ns=9_000, chunk=12)
+RATES = Rates(
+    step_ms=5, prefill_us=300, decode_us=40, kv_ns=9_000, pair_ns=20_000, launch_ms=8, chunk=12
+)
 
 
 class OracleServer:
@@ -80,19 +82,25 @@ class OracleServer:
         rates, room = self.rates, self.rates.chunk
         self.decoding = [job for job in self.running if not job["left"]]
         kv = sum(len(job["prompt"]) + job["given"] for job in self.decoding)
-        self.computed = []
+        self.computed, pairs = [], 0
         for job in self.running:
             if job["left"] and room:
                 taken = min(job["left"], room)
+                first = len(job["prompt"]) - job["left"]
+                pairs += sum(range(first + 1, first + taken + 1))
                 job["left"] -= taken
                 room -= taken
                 self.computed.append(job)
-        self.ends_at = now + (
+        took = (
             1e-3 * rates.step_ms
             + 1e-6 * rates.prefill_us * (rates.chunk - room)
+            + 1e-9 * rates.pair_ns * pairs
             + 1e-6 * rates.decode_us * len(self.decoding)
             + 1e-9 * rates.kv_ns * kv
         )
+        if self.computed:
+            took = max(took, 1e-3 * rates.launch_ms)
+        self.ends_at = now + took
 
     def end(self):
         now, self.ends_at = self.ends_at, np.inf
@@ -334,8 +342,8 @@ def test_steps_within_a_time_are_the_fewest_that_take_it(rng, kv_ns):
     for _ in range(200):
         seconds, count, kv = rng.random() * 2, int(rng.integers(1, 50)), int(rng.integers(1, 10**5))
         steps = rates.steps_within(seconds, count, kv)
-        assert rates.steps_s(steps, 0, count, kv) >= seconds
-        assert steps == 1 or rates.steps_s(steps - 1, 0, count, kv) < seconds
+        assert rates.decode_s(steps, count, kv) >= seconds
+        assert steps == 1 or rates.decode_s(steps - 1, count, kv) < seconds
 
 
 @pytest.mark.parametrize(

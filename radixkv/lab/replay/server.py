@@ -72,7 +72,7 @@ class Server:
         if is_next and self._steps > 1:
             within = now - self._begun_at
             steps = self._rates.steps_within(within, len(self._decoding), self._kv_tokens)
-            self._take(min(steps, self._steps), 0)
+            self._take_decode(min(steps, self._steps))
 
     def begin(self, now: float) -> bool:
         """Where it does nothing: admit what has room, and begin a step; whether it began one."""
@@ -81,9 +81,9 @@ class Server:
         self._begun_at = now
         self._admit(now)
         if self._prefilling:
-            self._take(1, self._prefill_chunk())
+            self._take_prefill()
         elif self._decoding:
-            self._take(max(self._decoding[0][0] - self._done_steps, 1), 0)
+            self._take_decode(max(self._decoding[0][0] - self._done_steps, 1))
         return self.ends_at < inf
 
     def end(self) -> list[int]:
@@ -117,20 +117,23 @@ class Server:
             self._served.cached_tokens[place], self._served.admitted_s[place] = cached, now
             self._prefilling.append(_Job(place, request, admitted, request.length - cached))
 
-    def _prefill_chunk(self) -> int:
-        """Prompt tokens that the next step computes."""
-        room = self._rates.chunk
+    def _take_prefill(self) -> None:
+        room, pairs = self._rates.chunk, 0
         while self._prefilling and room:
             job = self._prefilling[0]
             taken = min(job.left, room)
+            before = job.logged.length - job.left
+            pairs += taken * before + taken * (taken + 1) // 2
             job.left, room = job.left - taken, room - taken
             if job.left:
                 break
             self._computed.append(self._prefilling.popleft())
-        return self._rates.chunk - room
+        prefill, count = self._rates.chunk - room, len(self._decoding)
+        took = self._rates.step_s(prefill, pairs, count, self._kv_tokens)
+        self._steps, self.ends_at = 1, self._begun_at + took
 
-    def _take(self, steps: int, prefill: int) -> None:
-        took = self._rates.steps_s(steps, prefill, len(self._decoding), self._kv_tokens)
+    def _take_decode(self, steps: int) -> None:
+        took = self._rates.decode_s(steps, len(self._decoding), self._kv_tokens)
         self._steps, self.ends_at = steps, self._begun_at + took
 
     def _finish(self, now: float) -> list[int]:
