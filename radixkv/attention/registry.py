@@ -6,7 +6,7 @@ from typing import Any
 
 from radixkv.attention.base import AttentionBackend
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 BackendLoader = Callable[[], Callable[..., AttentionBackend]]
 
@@ -20,7 +20,7 @@ def register_backend(name: str, load: BackendLoader) -> None:
     _LOADERS[name] = load
 
 
-def get_backend(name: str, pool: MHATokenToKVPool, **options: Any) -> AttentionBackend:
+def get_backend(name: str, pool: TokenToKVPool, **options: Any) -> AttentionBackend:
     """A new backend over `pool`; `options` are those of what makes it.
 
     Raises InvalidArgumentError for a name that is not registered and BackendUnavailableError where

@@ -11,7 +11,7 @@ from torch import Tensor
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan, parts_at_most
 from radixkv.kernels.gpu.merging import split_of
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 # Query rows of the smallest narrow block. It has half the registers of one of twice as many.
 FEW = 8
@@ -21,7 +21,8 @@ class Room(NamedTuple):
     """Room for every plan of up to `tokens` new tokens under so many query heads.
 
     number: another one for each room. arrays: the plan that was sent last. partial_o:
-    (parts, heads, head_dim) float32, partial_lse: (parts, heads) float32: the results of its items.
+    (parts, heads, v_head_dim) float32, partial_lse: (parts, heads) float32: the results of its
+    items.
     """
 
     number: int
@@ -59,7 +60,7 @@ class DevicePlan:
     most.
     """
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool) -> None:
         self._pool = pool
         self.heads = self.narrow_rows = self._tokens = 0
         self.kind = Kind()
@@ -97,7 +98,9 @@ class DevicePlan:
 
     def all_keys(self) -> list[Hashable]:
         """Of all kinds of plans of as many tokens."""
-        kinds = kinds_of(self._tokens, self.heads // self._pool.kv_heads, self.narrow_rows)
+        kinds = [Kind()]  # over latents, where one kernel computes all items
+        if not self._pool.is_latent:
+            kinds = kinds_of(self._tokens, self.heads // self._pool.kv_heads, self.narrow_rows)
         return [(self._present.number, kind) for kind in kinds]
 
     @contextmanager
@@ -176,7 +179,7 @@ class DevicePlan:
             tokens,
             heads,
             DeviceArrays(device, room),
-            torch.empty((parts, heads, self._pool.head_dim), dtype=torch.float32, device=device),
+            torch.empty((parts, heads, self._pool.v_head_dim), dtype=torch.float32, device=device),
             torch.empty((parts, heads), dtype=torch.float32, device=device),
         )
 

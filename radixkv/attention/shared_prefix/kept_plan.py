@@ -11,7 +11,7 @@ from radixkv.attention.factory import new_planner
 from radixkv.attention.shared_prefix.cost import Model, costs
 from radixkv.attention.shared_prefix.cuts import candidates, coarser
 from radixkv.attention.shared_prefix.plan import SURVEY, Planner, Shape, TreePlan, parts_at_most
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 # Of the flat estimate: less than that, and a step is cut into pieces though nothing is shared.
 UNSHARED = 0.9
@@ -27,7 +27,7 @@ class KeptPlan:
     plan: TreePlan
     shape: Shape
 
-    def __init__(self, pool: MHATokenToKVPool, core: str | None) -> None:
+    def __init__(self, pool: TokenToKVPool, core: str | None) -> None:
         self._pool, self._core = pool, core
         self._base = Shape(1, pool.kv_heads)
         self.forget()
@@ -62,6 +62,8 @@ class KeptPlan:
         estimate = costs(survey, max_query, self._model())
         best = int(np.where(survey[:, PARTS] <= room, estimate.tree_us, np.inf).argmin())
         self.shape, self.plan = shapes[best], planner.cut(shapes[best])
+        if self._pool.is_latent:
+            self.plan = self.plan.joined()
         self._flat_us, self._tree_us = estimate.flat_us, float(estimate.tree_us[best])
         self._survey = survey[best]
 
@@ -79,7 +81,8 @@ class KeptPlan:
     def _model(self) -> Model:
         base, pool = self._base, self._pool
         heads = base.group * base.kv_heads
-        return Model(heads, base.kv_heads, pool.head_dim, pool.dtype.itemsize)
+        rope_dim = pool.head_dim - pool.v_head_dim
+        return Model(heads, base.kv_heads, pool.head_dim, pool.dtype.itemsize, rope_dim)
 
     def explained(self, mode: str, *, tree: str, flat: str) -> Explanation:
         """What `mode` chooses by the plan. tree, flat: the kernels that would run it."""

@@ -10,8 +10,16 @@ from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
 from radixkv.attention.shared_prefix.device_plan import FEW, Kind, Listed
 from radixkv.attention.shared_prefix.plan import Shape
-from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.kernels.gpu.attend import (
+    NARROW,
+    Tile,
+    Work,
+    attend,
+    latent_tile,
+    merge_states,
+    parts_of_heads,
+)
+from radixkv.memory.kv_pool import TokenToKVPool
 from radixkv.pages import ceil_div
 
 # Stages of a narrow block, and of one that as a rule runs beside wide blocks: with fewer, more of
@@ -56,14 +64,20 @@ class TileKernels:
     k_scale, v_scale: what K and V are divided by when they are stored.
     """
 
-    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+    def __init__(self, pool: TokenToKVPool, k_scale: float, v_scale: float) -> None:
         self._pool, self._k_scale, self._v_scale = pool, k_scale, v_scale
         is_hopper = _is_hopper(pool.device)
         self._has_cuda = is_hopper and _cuda_serves(pool)
         self._wide_rows = 128 if is_hopper and pool.head_dim <= 128 else 64
+        row_bytes = pool.head_dim * pool.dtype.itemsize
+        self._latent = latent_tile(pool.device, row_bytes) if pool.is_latent else None
 
     def shape(self, heads: int) -> Shape:
         """What plans for queries of so many heads are cut by."""
+        if self._latent:
+            rows, blocks = self._latent.rows, _multiprocessors(self._pool.device)
+            parts = parts_of_heads(heads, rows)
+            return Shape(heads // parts, parts, rows, rows, blocks, blocks)
         group = heads // self._pool.kv_heads
         rows = max(NARROW.rows, _power_of_two(group))
         wide_rows, blocks = max(self._most_wide(group), rows), _multiprocessors(self._pool.device)
@@ -125,7 +139,7 @@ class TileKernels:
         return max(1, kind.wide * _multiprocessors(self._pool.device) // 2)
 
     def _triton(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
-        tiles = [(self._narrow(work), _narrow_tile(work.narrow_rows))]
+        tiles = [(self._narrow(work), self._latent or _narrow_tile(work.narrow_rows))]
         if work.kind.wide:
             group = work.heads // self._pool.kv_heads
             tiles.insert(0, (self._wide(work), self._wide_tile(_power_of_two(group))))
@@ -134,8 +148,9 @@ class TileKernels:
                 *inputs, items, *work.partials, page_size=self._pool.page_size, tile=tile,
                 scale=options.scale_at(self._pool.head_dim) * self._k_scale,
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
+                split=parts_of_heads(work.heads, tile.rows) if self._latent else 1,
             )  # fmt: skip
-        out = torch.empty_like(inputs[0])
+        out = inputs[0].new_empty((*inputs[0].shape[:2], self._pool.v_head_dim))
         merge_states(*work.partials, work.merge_indptr, out, options.sinks)
         return out
 
@@ -176,12 +191,12 @@ def _is_hopper(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-def _cuda_serves(pool: MHATokenToKVPool) -> bool:
+def _cuda_serves(pool: TokenToKVPool) -> bool:
     try:
         from radixkv.kernels.gpu.tiles import DIMS, DTYPES
     except ImportError:  # cuda-bindings is not installed
         return False
-    return pool.head_dim in DIMS and pool.dtype in DTYPES
+    return not pool.is_latent and pool.head_dim in DIMS and pool.dtype in DTYPES
 
 
 def _multiprocessors(device: torch.device) -> int:
