@@ -64,18 +64,21 @@ class Batch:
         backend.plan(self.asked)
         return backend.run(self.q.float(), 0, ScoreOptions(**features))
 
-    def exact(self, scale):
-        """In float64, one token after another."""
-        tokens, at = [], 0
-        for row, n in zip(self.rows, self.query_lens, strict=True):
-            slots = torch.from_numpy(row).long()
-            k, v = (x.cpu()[slots].double() for x in (self.pool.k(0), self.pool.v(0)))
-            k, v = (x.repeat_interleave(self.q.shape[1] // x.shape[1], 1) for x in (k, v))
-            for end in range(len(row) - n + 1, len(row) + 1):
-                scores = torch.einsum("hd,mhd->hm", self.q[at].cpu().double(), k[:end]) * scale
-                tokens.append(torch.einsum("hm,mhd->hd", scores.softmax(-1), v[:end]))
-                at += 1
-        return torch.stack(tokens)
+    def exact(self, scale=None):
+        """In float64, each request by itself."""
+        results = []
+        for row, q in zip(self.rows, self.q.split(self.query_lens), strict=True):
+            index = torch.from_numpy(row).long().to(q.device)
+            group = q.shape[1] // self.pool.kv_heads
+            k, v = (
+                pool[index].double().repeat_interleave(group, 1)
+                for pool in (self.pool.k(0), self.pool.v(0))
+            )
+            scores = torch.einsum("nhd,mhd->hnm", q.double(), k) * (scale or q.shape[2] ** -0.5)
+            seen = torch.ones_like(scores[0], dtype=torch.bool).tril(len(row) - len(q))
+            weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+            results.append(torch.einsum("hnm,mhd->nhd", weights, v))
+        return torch.cat(results)
 
     def run(self, backend, **features):
         backend.plan(self.asked)
