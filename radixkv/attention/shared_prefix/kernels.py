@@ -90,7 +90,11 @@ class TileKernels:
     def serving(self, group: int) -> str:
         """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
         "cuda" or "triton"."""
-        return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
+        return "cuda" if self._has_cuda and self._has_group(group) else "triton"
+
+    def _has_group(self, group: int) -> bool:
+        # Over latents, heads that find no room in a tile are computed in parts.
+        return bool(self._latent) or group <= MAX_GROUP
 
     def run(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
         """The output of the queries. inputs: q, contiguous, k, v and the page table.
@@ -98,10 +102,12 @@ class TileKernels:
         What is launched depends on the step's tokens and heads, and on the plan's kind alone.
         """
         is_plain = not options.softcap and (self._k_scale, self._v_scale) == (1.0, 1.0)
-        has_group = work.heads // self._pool.kv_heads <= MAX_GROUP
+        has_group = self._has_group(work.heads // self._pool.kv_heads)
         is_small = has_group and work.narrow_rows <= NARROW_ROWS
         on_cuda = self._has_cuda and is_plain and is_small and inputs[0].dtype == self._pool.dtype
-        return (self._cuda if on_cuda else self._triton)(inputs, work, options)
+        if not on_cuda:
+            return self._triton(inputs, work, options)
+        return (self._cuda_latents if self._latent else self._cuda)(inputs, work, options)
 
     def _cuda(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
         """All kinds at once: the wide are bound by arithmetic, the others by memory.
@@ -135,6 +141,26 @@ class TileKernels:
         )
         return out
 
+    def _cuda_latents(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
+        """All items are narrow ones, see `TreePlan.joined`."""
+        from radixkv.kernels.gpu.tiles import attend_latents
+
+        q, k, _, table = inputs
+        attend_latents(
+            q, k, table, self._narrow(work), *work.partials,
+            scale=options.scale_at(self._pool.head_dim), page_size=self._pool.page_size,
+            split=self._split(work),
+        )  # fmt: skip
+        return self._merged(q, work, options)
+
+    def _merged(self, q: Tensor, work: TreeWork, options: ScoreOptions) -> Tensor:
+        out = q.new_empty((*q.shape[:2], self._pool.v_head_dim))
+        merge_states(*work.partials, work.merge_indptr, out, options.sinks)
+        return out
+
+    def _split(self, work: TreeWork) -> int:
+        return parts_of_heads(work.heads, self._latent.rows) if self._latent else 1
+
     def _wide_blocks(self, kind: Kind) -> int:
         return max(1, kind.wide * _multiprocessors(self._pool.device) // 2)
 
@@ -148,11 +174,9 @@ class TileKernels:
                 *inputs, items, *work.partials, page_size=self._pool.page_size, tile=tile,
                 scale=options.scale_at(self._pool.head_dim) * self._k_scale,
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
-                split=parts_of_heads(work.heads, tile.rows) if self._latent else 1,
+                split=self._split(work),
             )  # fmt: skip
-        out = inputs[0].new_empty((*inputs[0].shape[:2], self._pool.v_head_dim))
-        merge_states(*work.partials, work.merge_indptr, out, options.sinks)
-        return out
+        return self._merged(inputs[0], work, options)
 
     def _wide(self, work: TreeWork) -> Work:
         return Work(*work.wide, work.q_indices, self._grid(LAUNCHED_WIDE))
@@ -193,10 +217,14 @@ def _is_hopper(device: torch.device) -> bool:
 
 def _cuda_serves(pool: TokenToKVPool) -> bool:
     try:
-        from radixkv.kernels.gpu.tiles import DIMS, DTYPES
+        from radixkv.kernels.gpu.tiles import DIMS, DTYPES, LATENT_DIMS
     except ImportError:  # cuda-bindings is not installed
         return False
-    return not pool.is_latent and pool.head_dim in DIMS and pool.dtype in DTYPES
+    if pool.is_latent:
+        is_served = (pool.v_head_dim, pool.head_dim - pool.v_head_dim) == LATENT_DIMS
+    else:
+        is_served = pool.head_dim in DIMS
+    return is_served and pool.dtype in DTYPES
 
 
 def _multiprocessors(device: torch.device) -> int:

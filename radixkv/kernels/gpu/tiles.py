@@ -1,4 +1,5 @@
-"""Launches `wide_tile.cu`, `narrow_tile.cu` and `merge.cu`: rows over runs of slots, on Hopper."""
+"""Launches `wide_tile.cu`, `narrow_tile.cu`, `merge.cu` and `latent_tile.cu`: rows over runs of
+slots, on Hopper."""
 
 from functools import cache
 
@@ -11,6 +12,8 @@ from radixkv.kernels.gpu.merging import MERGE_BLOCKS, WARPS
 
 DIMS = (64, 128)
 DTYPES = (torch.bfloat16, torch.float16)
+# Of a latent and its rotary key.
+LATENT_DIMS = (512, 64)
 
 
 def attend_wide(
@@ -74,6 +77,30 @@ def attend_narrow(
     )  # fmt: skip
 
 
+def attend_latents(
+    q: Tensor,
+    k_pool: Tensor,
+    table: Tensor,
+    work: Work,
+    partial_o: Tensor,
+    partial_lse: Tensor,
+    *,
+    scale: float,
+    page_size: int,
+    split: int,
+) -> None:
+    """As `attend` over latents, for items of up to 64 rows, without softcap or v_scale.
+
+    q, k_pool: one of DTYPES, of LATENT_DIMS. split: see `attend`. The grid is what the card has
+    room for.
+    """
+    kernel = _latent_tile(q.device.index, q.shape[1], q.dtype == torch.float16, page_size, split)
+    kernel.launch(
+        (_multiprocessors(q.device.index), 1), q, k_pool, table, table.stride(0), work.items,
+        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=False,
+    )  # fmt: skip
+
+
 def merge_beside(
     partial_o: Tensor,
     partial_lse: Tensor,
@@ -132,6 +159,16 @@ def _tile(
     if name == "wide_tile":
         return Kernel(name, defined, device, 128 + 2 * rows, 2 * stages * (64 * dim * 2 + 16))
     return Kernel(name, defined, device, max(32, 2 * rows), 2 * stages * 16 * dim * 2)
+
+
+@cache
+def _latent_tile(device: int, heads: int, is_half: bool, page_size: int, split: int) -> Kernel:
+    rank, rope = LATENT_DIMS
+    defined = {"H": heads, "HK": 1, "RANK": rank, "D": rope, "SPLIT": split, "PAGE": page_size}
+    defined |= {"HALF": 1} if is_half else {}
+    # Queries, two tiles, weights, maxima and barriers.
+    shared_bytes = 3 * 64 * (rank + rope) * 2 + 64 * 128 + 2 * 64 * 4 + 32
+    return Kernel("latent_tile", defined, device, 384, shared_bytes)
 
 
 @cache
