@@ -5,7 +5,7 @@
 DeepSeek-V3's latents (512 + 64) in bf16, 16 query heads (a shard of eight) and all 128. Each
 contender is a CUDA graph of one layer, its cache cleared by reading; slots are scattered, at page
 size 64 by pages. FA3 runs with its schedule made before and in the call, at both page sizes;
-FlashMLA takes pages of 64 alone.
+FlashMLA takes pages of 64 alone. Ours runs at both, and the better of the two is what counts.
 """
 
 import argparse
@@ -91,8 +91,12 @@ def flashmla(batch: Batch) -> Run:
     return run
 
 
-def ours(batch: Batch, **options: Any) -> tuple[Run, Any]:
-    backend = batch.planned("tree", q_heads=batch.heads, **options)
+def ours(batch: Batch) -> tuple[Run, Any]:
+    """Where it is flat, with the schedule made before, as the others have it."""
+    backend = batch.planned("tree", q_heads=batch.heads)
+    backend.run(batch.q, 0, OPTIONS)
+    schedules = getattr(backend.kernels.flat, "metadata", {})
+    schedules |= {(*key[:-1], True): made for key, made in schedules.items()}
     return lambda: backend.run(batch.q, 0, OPTIONS), backend
 
 
@@ -115,28 +119,34 @@ def error(batch: Batch, run: Run) -> float:
 
 def measured(heads: int) -> dict[str, Any]:
     one, paged = Batch(heads, 1), Batch(heads, FLASHMLA_PAGE)
-    others = peers(one, paged)
-    tree, backend = ours(one)
-    us = {name: clean_us(captured(run)) for name, run in {**others, "ours": tree}.items()}
-    errors = {name: round(error(paged if "64" in name else one, run), 5)
-              for name, run in {**others, "ours": tree}.items()}  # fmt: skip
-    best = min(time for name, time in us.items() if name != "ours")
+    runs, chosen = peers(one, paged), {}
+    for name, batch in {"ours": one, "ours, page 64": paged}.items():
+        runs[name], backend = ours(batch)
+        chosen[name] = str(backend.explain())
+    us = {name: clean_us(captured(run)) for name, run in runs.items()}
+    best = min(time for name, time in us.items() if name not in chosen)
     return {
         "heads": heads,
         "limit_us": round(one.limit_us(), 1),
         "us": us,
-        "errors": errors,
-        "times_best": round(best / us["ours"], 3),
-        "chosen": str(backend.explain()),
+        "errors": {
+            name: round(error(paged if "64" in name else one, run), 5) for name, run in runs.items()
+        },
+        "times_best": {name: round(best / us[name], 3) for name in chosen},
+        "chosen": chosen,
     }
 
 
 def claims(rows: list[dict[str, Any]]) -> list[Claim]:
     return [
-        Claim(f"MLA, {row['heads']} heads: times the best of sgl-kernel", row["times_best"],
-              "at least", AT_LEAST[row["heads"]])
+        Claim(
+            f"MLA, {row['heads']} heads: times the best of sgl-kernel",
+            max(row["times_best"].values()),
+            "at least",
+            AT_LEAST[row["heads"]],
+        )
         for row in rows
-    ]  # fmt: skip
+    ]
 
 
 def main() -> None:

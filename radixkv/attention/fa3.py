@@ -93,13 +93,19 @@ class FA3Kernels:
             window_size=reach,
             softcap=options.softcap or 0.0,
             sinks=options.sinks,
-            scheduler_metadata=self.scheduled(q.shape[1], reach, bool(options.softcap)),
+            scheduler_metadata=self._metadata(q.shape[1], reach, bool(options.softcap)),
         )
         return output.to(q.dtype)
 
     def paged(self, kv: Tensor) -> Tensor:
         """What slots of a layer hold, as (pages, page_size, kv_heads, dim)."""
         return kv.view(-1, self.pool.page_size, *kv.shape[1:])
+
+    def _metadata(self, heads: int, reach: tuple[int, int], has_softcap: bool) -> Tensor | None:
+        # Engines let the kernel plan several tokens over latents by itself, and so do we.
+        if self.pool.is_latent and self._step.max_query > 1:
+            return None
+        return self.scheduled(heads, reach, has_softcap)
 
     def scheduled(self, heads: int, reach: tuple[int, int], has_softcap: bool) -> Tensor:
         """How the kernel splits the batch: made on the device by the first layer that asks.
@@ -128,27 +134,32 @@ class FA3Kernels:
         return self.metadata[key]
 
     def _inputs(self, q: Tensor, layer: int, options: ScoreOptions) -> dict[str, Tensor]:
+        self.check(q, options)
         pool, (query, descale) = self.pool, self._query(q)
         first, second = (self.paged(part) for part in pool.parts(layer))
         if not pool.is_latent:
             return {"q": query, "k_cache": first, "v_cache": second, **descale}
-        if options.window or options.softcap or options.sinks is not None:
-            raise InvalidArgumentError(
-                "scores over latents must have no window, softcap or sinks for fa3 ('triton' takes "
-                f"them); got {options}"
-            )
         # What the kernel calls v is multiplied with `qv`, and then with the weights.
         latent, rope = query[..., : pool.v_head_dim], query[..., pool.v_head_dim :]
         return {"q": rope, "qv": latent, "k_cache": second, "v_cache": first}
 
+    def check(self, q: Tensor, options: ScoreOptions) -> None:
+        """Raises InvalidArgumentError for what sgl-kernel does not serve over this pool."""
+        if self.pool.dtype != torch.float8_e4m3fn and q.dtype != self.pool.dtype:
+            raise InvalidArgumentError(
+                f"q must have the pool's dtype {self.pool.dtype} for fa3; got {q.dtype}",
+                dtype=str(q.dtype),
+            )
+        is_plain = not (options.window or options.softcap) and options.sinks is None
+        if self.pool.is_latent and not is_plain:
+            raise InvalidArgumentError(
+                "scores over latents must have no window, softcap or sinks for fa3 ('triton' takes "
+                f"them); got {options}"
+            )
+
     def _query(self, q: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The query in the pool's dtype, and what undoes the scales."""
         if self.pool.dtype != torch.float8_e4m3fn:
-            if q.dtype != self.pool.dtype:
-                raise InvalidArgumentError(
-                    f"q must have the pool's dtype {self.pool.dtype} for fa3; got {q.dtype}",
-                    dtype=str(q.dtype),
-                )
             return q.contiguous(), {}
         shape = self._step.requests, self.pool.kv_heads
         scale = q.abs().amax().float().clamp(min=1e-6) / torch.finfo(self.pool.dtype).max

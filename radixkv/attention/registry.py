@@ -85,6 +85,16 @@ def _fa3() -> Callable[..., AttentionBackend]:
     return fa3_attention
 
 
+def _flashmla() -> Callable[..., AttentionBackend]:
+    _check_device("flashmla")
+    from radixkv.attention.fa3 import check_card
+    from radixkv.attention.flashmla import check_library, flashmla_attention
+
+    check_card()
+    check_library()
+    return flashmla_attention
+
+
 def _triton() -> Callable[..., AttentionBackend]:
     _check_device("triton")
     from radixkv.attention.triton import triton_attention
@@ -101,6 +111,7 @@ def _tree() -> Callable[..., AttentionBackend]:
 
 _LOADERS: dict[str, BackendLoader] = {
     "fa3": _fa3,
+    "flashmla": _flashmla,
     "reference": _reference,
     "tree": _tree,
     "triton": _triton,

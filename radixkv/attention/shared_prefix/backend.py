@@ -7,7 +7,7 @@ plan(batch, step) -> flat.plan(batch, step)          what a window, or other hea
 """
 
 from collections.abc import Hashable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
@@ -26,7 +26,7 @@ from radixkv.memory.kv_pool import TokenToKVPool
 
 if TYPE_CHECKING:
     from radixkv.attention.fa3 import FA3Kernels
-
+    from radixkv.attention.flashmla import FlashMLAKernels
 
 # Of one request. Prompts are bound by arithmetic, and there is little to gain.
 MAX_QUERY = 16
@@ -177,13 +177,14 @@ def _checked_heads(q_heads: int, pool: TokenToKVPool) -> int:
 
 def flat_kernels(
     pool: TokenToKVPool, k_scale: float, v_scale: float
-) -> "FA3Kernels | TritonKernels":
-    """Those of fa3 where it runs and serves `pool`, else Triton's."""
-    # Imported here: what fa3 needs is not everywhere.
+) -> "FlashMLAKernels | FA3Kernels | TritonKernels":
+    """The fastest that run and serve `pool`: those of flashmla, of fa3, or Triton's."""
+    # Imported here: what they need is not everywhere.
     from radixkv.attention.fa3 import FA3Kernels, check_card
+    from radixkv.attention.flashmla import FlashMLAKernels
 
-    try:
-        check_card()
-        return FA3Kernels(pool, k_scale, v_scale)
-    except (BackendUnavailableError, ImportError, InvalidArgumentError):
-        return TritonKernels(pool, k_scale, v_scale)
+    for kernels in (FlashMLAKernels, FA3Kernels):
+        with suppress(BackendUnavailableError, ImportError, InvalidArgumentError):
+            check_card()
+            return kernels(pool, k_scale, v_scale)
+    return TritonKernels(pool, k_scale, v_scale)

@@ -54,14 +54,14 @@ class LatentCard:
 
     multiprocessors: int = 132
     flat_launch: float = 14.0
-    flat_compute: float = 600000000.0
+    flat_compute: float = 670000000.0
     tile_rows: int = 64
-    tree_launch: float = 10.0
+    tree_launch: float = 13.6
     memory: float = 4500000.0
     cache: float = 7050000.0
-    begin: float = 2.0
-    slot: float = 0.0445
-    parts: float = 2340000.0
+    begin: float = 2.4
+    slot: float = 0.0332
+    parts: float = 15000000.0
 
 
 H200_LATENT = LatentCard()
@@ -149,11 +149,13 @@ def _latent_costs(
     rows = round_up(max_query * model.heads, card.tile_rows)
     v_head_dim = model.head_dim - model.rope_dim
     work = total * rows * (model.head_dim + v_head_dim) * 2 / card.flat_compute
+    # Blocks take items in turn, the wide ones first.
+    wide = np.ceil(of["wide_items"] * model.kv_heads / card.multiprocessors)
     items = of["wide_items"] + of["narrow_items"]
     waves = np.ceil(items * model.kv_heads / card.multiprocessors)
-    spread = (of["wide_slots"] + of["narrow_slots"]) * model.kv_heads / card.multiprocessors
-    longest = np.maximum(of["wide_longest"], of["narrow_longest"])
-    computed = np.maximum(spread, longest) * card.slot + waves * card.begin
-    written = of["parts"] * model.heads * v_head_dim * 8 / card.parts
+    slots = wide * of["wide_longest"] + (waves - wide) * of["narrow_longest"]
+    slots = np.maximum(slots, of["narrow_longest"])
+    computed = slots * card.slot + waves * card.begin
+    written = of["parts"] * model.heads * v_head_dim * 2 * model.itemsize / card.parts
     tree = np.maximum(computed, of["unique"] * slot / card.memory) + written
     return Costs(card.flat_launch + max(read, work), card.tree_launch + tree)

@@ -304,7 +304,7 @@ def merge_states(
 ) -> None:
     """Merge the partial results of each token: merge_indptr[i] to merge_indptr[i + 1] for token i.
 
-    partial_o: (n, heads, dim) float32. partial_lse: (n, heads) float32, base 2. merge_indptr:
+    partial_o: (n, heads, dim), of any dtype. partial_lse: (n, heads) float32, base 2. merge_indptr:
     (tokens + 1,) int32. out: (tokens, heads, dim). Sums in the same order every time, whatever ran
     first.
     """

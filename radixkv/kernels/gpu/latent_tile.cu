@@ -13,25 +13,31 @@
 
 constexpr int G = H / SPLIT;
 constexpr int ROWS = 64, TILE = 64, STAGES = 2;
-constexpr int DIM = RANK + D;           // numbers of a row
-constexpr int PANEL = 64 * 128;         // bytes of 64 columns of 64 rows, swizzled
-constexpr int PANELS = DIM / 64;        // of which the last is the rotary key
+constexpr int DIM = RANK + D;     // numbers of a row
+constexpr int PANEL = 64 * 128;   // bytes of 64 columns of 64 rows, swizzled
+constexpr int PANELS = DIM / 64;  // of which the last is the rotary key
 constexpr int TILE_BYTES = PANELS * PANEL;
-constexpr int CHUNKS = DIM / 8;         // 16-byte pieces of a row
-constexpr long long SLOT = DIM * 2;     // bytes
-constexpr int HALF_RANK = RANK / 2;     // columns of the latent that a warpgroup sums up
-constexpr int COMPUTING = 256;          // threads of the two warpgroups
+constexpr long long SLOT = DIM * 2;             // bytes
+constexpr int HALF_RANK = RANK / 2;             // columns of the latent that a warpgroup sums up
+constexpr int FETCHING = 128, COMPUTING = 256;  // threads
 
 static_assert(HK == 1 && D == 64 && RANK == 512, "the layout of registers is for 512 + 64");
 static_assert(H % SPLIT == 0 && G <= ROWS, "a part of the heads must fit in a tile");
 static_assert(PAGE > 0, "PAGE must be positive");
+
+// 16 bytes, or zeros.
+__device__ __forceinline__ void copy_16_or_zeros(u32 to, const char* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
 
 struct Shared {
     alignas(1024) char q[TILE_BYTES];
     alignas(1024) char k[STAGES][TILE_BYTES];
     alignas(1024) char weights[PANEL];
     float row_max[2][ROWS];
-    u64 full[STAGES], empty[STAGES];
+    u64 full[STAGES], empty[STAGES], full_q, empty_q;
 };
 
 // Where the 16-byte piece `chunk` of row `row` lies.
@@ -52,43 +58,64 @@ __device__ __forceinline__ int tiles_of(const Item& item) {
     return (item.end - item.start + TILE - 1) / TILE;
 }
 
-// A warp copies 16 rows of each tile, its lanes a row's pieces.
+// A warp copies 16 rows of each tile and of the queries, its lanes a row's pieces.
 struct Producer {
     Shared& shared;
-    const char* k;
-    int thread;
+    const char *q, *k;
+    const int2* q_indices;
+    int thread, row;  // row: that this lane looks up
     Stage stage;
+    u32 phase;  // of the queries' barriers
+
+    // Rows whose numbers the first 16 lanes have; zeros where that is negative.
+    __device__ __forceinline__ void copy_rows(u32 to, const char* from, int number) const {
+        const int lane = thread % 32, first = thread / 32 * 16;
+#pragma unroll
+        for (int i = 0; i < 16; i++) {
+            const int of_row = __shfl_sync(~0u, number, i);
+            const char* piece = from + SLOT * max(of_row, 0) + lane * 16;
+#pragma unroll
+            for (int half = 0; half < 2; half++)
+                copy_16_or_zeros(to + swizzled(first + i, half * 32 + lane), piece + half * 512,
+                                 of_row >= 0);
+        }
+        const int chunk = RANK / 8 + lane % 8;
+#pragma unroll
+        for (int i = 0; i < 16; i += 4) {
+            const int of_row = __shfl_sync(~0u, number, i + lane / 8);
+            copy_16_or_zeros(to + swizzled(first + i + lane / 8, chunk),
+                             from + SLOT * max(of_row, 0) + chunk * 16, of_row >= 0);
+        }
+    }
 
     __device__ __forceinline__ int look_up(const int* table, const Item& item, int tile) const {
         if (tile == tiles_of(item)) return 0;
         // What is past the end weighs nothing, but must be a number: it is the last slot of the
         // run, as a slot of another request may hold a NaN.
-        const int row = thread / 32 * 16 + thread % 16;
         const int at = min(item.start + tile * TILE + row, item.end - 1);
         return PAGE == 1 ? __ldg(table + at) : __ldg(table + at / PAGE) * PAGE + at % PAGE;
     }
 
-    __device__ __forceinline__ void produce(const int* table, const Item& item) {
-        const int lane = thread % 32, first = thread / 32 * 16, tiles = tiles_of(item);
+    __device__ __forceinline__ void produce_queries(const Item& item, int first_head) {
+        const bool there = row / G < item.queries;
+        const int token = there ? __ldg(&q_indices[item.first + row / G].x) : 0;
+        // A fresh barrier counts as having completed the phase before its first.
+        barrier_wait(smem_address(&shared.empty_q), phase ^ 1);
+        copy_rows(smem_address(shared.q), q, there ? token * H + first_head + row % G : -1);
+        barrier_arrive_after_copies(smem_address(&shared.full_q));
+        phase ^= 1;
+    }
+
+    __device__ __forceinline__ void produce(const int* table, const Item& item, int first_head) {
+        const int tiles = tiles_of(item);
         for (int tile = 0, slots = look_up(table, item, 0); tile < tiles; tile++, stage.next()) {
             const int ahead = look_up(table, item, tile + 1);
-            const u32 to = smem_address(shared.k[stage.index]);
-            // A fresh barrier counts as having completed the phase before its first.
             barrier_wait(smem_address(&shared.empty[stage.index]), stage.phase ^ 1);
-#pragma unroll
-            for (int i = 0; i < 16; i++) {
-                const char* from = k + SLOT * __shfl_sync(~0u, slots, i) + lane * 16;
-#pragma unroll
-                for (int half = 0; half < 2; half++)
-                    copy_16(to + swizzled(first + i, half * 32 + lane), from + half * 512);
-            }
-#pragma unroll
-            for (int i = 0; i < 4; i++) {
-                const int row = i * 4 + lane / 8, chunk = RANK / 8 + lane % 8;
-                const char* from = k + SLOT * __shfl_sync(~0u, slots, row) + chunk * 16;
-                copy_16(to + swizzled(first + row, chunk), from);
-            }
+            copy_rows(smem_address(shared.k[stage.index]), k, slots);
             barrier_arrive_after_copies(smem_address(&shared.full[stage.index]));
+            // While the last tile of the item before is computed, the first tile finds room, and
+            // then the queries.
+            if (tile == 0) produce_queries(item, first_head);
             slots = ahead;
         }
     }
@@ -115,11 +142,23 @@ __device__ __forceinline__ void meet() {
     asm volatile("bar.sync 1, %0;" ::"n"(COMPUTING) : "memory");
 }
 
+// Of four lanes, each gets what the others have for it: a 4 x 4 matrix is transposed.
+__device__ __forceinline__ void swap_among_four(u32 (&v)[4], int lane) {
+    const bool odd = lane & 1, high = lane & 2;
+    u32 one = __shfl_xor_sync(~0u, odd ? v[0] : v[1], 1);
+    u32 two = __shfl_xor_sync(~0u, odd ? v[2] : v[3], 1);
+    (odd ? v[0] : v[1]) = one, (odd ? v[2] : v[3]) = two;
+    one = __shfl_xor_sync(~0u, high ? v[0] : v[2], 2);
+    two = __shfl_xor_sync(~0u, high ? v[1] : v[3], 2);
+    (high ? v[0] : v[2]) = one, (high ? v[1] : v[3]) = two;
+}
+
 struct Consumer {
     Shared& shared;
     int thread, group;  // of 128 threads; which warpgroup
     float scale;
     Stage stage;
+    u32 phase;  // of the queries' barriers
     float o[2][64], s[16];
     float row_max[2], row_sum[2], rescale[2];
     int limit[2];  // positions that the thread's two rows see
@@ -127,24 +166,6 @@ struct Consumer {
     // Which of the item's rows this thread's r-th is.
     __device__ __forceinline__ int row(int r) const {
         return thread / 32 * 16 + thread % 32 / 4 + 8 * r;
-    }
-
-    __device__ __forceinline__ void load_queries(const char* queries, const int2* q_indices,
-                                                 const Item& item, int first_head) {
-        const u32 to = smem_address(shared.q);
-        for (int i = group * 128 + thread; i < ROWS * CHUNKS; i += COMPUTING) {
-            const int at = i / CHUNKS, chunk = i % CHUNKS;
-            if (at / G < item.queries) {
-                const long long token = __ldg(&q_indices[item.first + at / G].x);
-                const long long from = (token * H + first_head + at % G) * DIM * 2;
-                copy_16(to + swizzled(at, chunk), queries + from + chunk * 16);
-            } else {
-                *(int4*)(shared.q + swizzled(at, chunk)) = make_int4(0, 0, 0, 0);
-            }
-        }
-        asm volatile("cp.async.wait_all;" ::: "memory");
-        shared_writes_to_wgmma();
-        meet();
     }
 
     __device__ __forceinline__ void multiply_keys() {
@@ -159,6 +180,10 @@ struct Consumer {
         wgmma_commit();
         wgmma_wait<0>();
         in_registers(s);
+    }
+
+    __device__ __forceinline__ void release(u64& empty) const {
+        if (thread == 0) barrier_arrive(smem_address(&empty));
     }
 
     // Positions from `start` on.
@@ -244,17 +269,20 @@ struct Consumer {
             row_max[r] = -1e30f, row_sum[r] = 0;
         }
         const int all_see = min(item.limit, item.end);
+        barrier_wait(smem_address(&shared.full_q), phase);
+        phase ^= 1;
         for (int start = item.start; start < item.end; start += TILE, stage.next()) {
             barrier_wait(smem_address(&shared.full[stage.index]), stage.phase);
             shared_writes_to_wgmma();
             multiply_keys();
+            if (start + TILE >= item.end) release(shared.empty_q);
             if (start + TILE > all_see) mask(start);
             agree();
             weigh();
             shrink();
             meet();
             multiply_values();
-            if (thread == 0) barrier_arrive(smem_address(&shared.empty[stage.index]));
+            release(shared.empty[stage.index]);
         }
 #pragma unroll
         for (int r = 0; r < 2; r++) {
@@ -268,31 +296,39 @@ struct Consumer {
     }
 
     __device__ __forceinline__ void store(const int2* q_indices, const Item& item, int first_head,
-                                          float* partial_o, float* partial_lse) const {
+                                          char* partial_o, float* partial_lse) const {
 #pragma unroll
         for (int r = 0; r < 2; r++) {
             const int at = row(r);
-            if (at / G >= item.queries) continue;
-            const long long part = __ldg(&q_indices[item.first + at / G].y);
+            const bool there = at / G < item.queries;
+            const long long part = there ? __ldg(&q_indices[item.first + at / G].y) : 0;
             const long long out = part * H + first_head + at % G;
             // A row may see nothing of a piece: a sum of 0, which is -inf in base 2.
             const float over = row_sum[r] > 0 ? 1.0f / row_sum[r] : 0;
-            if (group == 0 && thread % 4 == 0)
+            if (there && group == 0 && thread % 4 == 0)
                 partial_lse[out] = row_max[r] * scale + __log2f(row_sum[r]);
-            float* to = partial_o + out * RANK + group * HALF_RANK + thread % 4 * 2;
+            char* to = partial_o + (out * RANK + group * HALF_RANK) * 2 + thread % 4 * 16;
 #pragma unroll
             for (int n = 0; n < 2; n++)
 #pragma unroll
-                for (int i = 0; i < 16; i++)
-                    *(float2*)(to + n * 128 + i * 8) = make_float2(
-                        o[n][4 * i + 2 * r] * over, o[n][4 * i + 2 * r + 1] * over);
+                for (int i = 0; i < 16; i += 4) {
+                    u32 four[4];
+#pragma unroll
+                    for (int j = 0; j < 4; j++)
+                        four[j] = pack(o[n][4 * (i + j) + 2 * r] * over,
+                                       o[n][4 * (i + j) + 2 * r + 1] * over);
+                    swap_among_four(four, thread % 4);
+                    if (there)
+                        *(uint4*)(to + (n * 128 + i * 8) * 2) =
+                            make_uint4(four[0], four[1], four[2], four[3]);
+                }
         }
     }
 };
 
-extern "C" __global__ void __launch_bounds__(384, 1)
+extern "C" __global__ void __launch_bounds__(COMPUTING + FETCHING, 1)
     latent_tile(const char* q, const char* k, const int* table, long long table_stride,
-                const Item* items, const int* count, const int2* q_indices, float* partial_o,
+                const Item* items, const int* count, const int2* q_indices, char* partial_o,
                 float* partial_lse, float scale) {
     extern __shared__ __align__(1024) char memory[];
     Shared& shared = *(Shared*)memory;
@@ -300,28 +336,31 @@ extern "C" __global__ void __launch_bounds__(384, 1)
     const int thread = threadIdx.x % 128, warpgroup = __shfl_sync(~0u, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < STAGES; i++) {
-            barrier_init(smem_address(&shared.full[i]), 128);
+            barrier_init(smem_address(&shared.full[i]), FETCHING);
             barrier_init(smem_address(&shared.empty[i]), 2);
         }
+        barrier_init(smem_address(&shared.full_q), FETCHING);
+        barrier_init(smem_address(&shared.empty_q), 2);
         asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");
     }
     __syncthreads();
+    // There is room for one a block, whether there is one or not: it is not to wait for the count.
+    prefetch(items + blockIdx.x / SPLIT);
     const int units = *count * SPLIT;
     if (warpgroup == 0) {
-        asm volatile("setmaxnreg.dec.sync.aligned.u32 40;");
-        Producer producer{shared, k, thread};
+        asm volatile("setmaxnreg.dec.sync.aligned.u32 56;");
+        Producer producer{shared, q, k, q_indices, thread, thread / 32 * 16 + thread % 16};
         for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
             const Item item = items[unit / SPLIT];
-            producer.produce(table + item.row * table_stride, item);
+            producer.produce(table + item.row * table_stride, item, unit % SPLIT * G);
         }
         asm volatile("cp.async.wait_all;" ::: "memory");
     } else {
-        asm volatile("setmaxnreg.inc.sync.aligned.u32 232;");
+        asm volatile("setmaxnreg.inc.sync.aligned.u32 224;");
         Consumer consumer{shared, thread, warpgroup - 1, scale};
         for (int unit = blockIdx.x; unit < units; unit += gridDim.x) {
             const Item item = items[unit / SPLIT];
             const int first_head = unit % SPLIT * G;
-            consumer.load_queries(q, q_indices, item, first_head);
             consumer.consume(item);
             consumer.store(q_indices, item, first_head, partial_o, partial_lse);
         }

@@ -91,8 +91,8 @@ def attend_latents(
 ) -> None:
     """As `attend` over latents, for items of up to 64 rows, without softcap or v_scale.
 
-    q, k_pool: one of DTYPES, of LATENT_DIMS. split: see `attend`. The grid is what the card has
-    room for.
+    q, k_pool, partial_o: one of DTYPES, of LATENT_DIMS. split: see `attend`. The grid is what the
+    card has room for.
     """
     kernel = _latent_tile(q.device.index, q.shape[1], q.dtype == torch.float16, page_size, split)
     kernel.launch(
@@ -166,8 +166,8 @@ def _latent_tile(device: int, heads: int, is_half: bool, page_size: int, split: 
     rank, rope = LATENT_DIMS
     defined = {"H": heads, "HK": 1, "RANK": rank, "D": rope, "SPLIT": split, "PAGE": page_size}
     defined |= {"HALF": 1} if is_half else {}
-    # Queries, two tiles, weights, maxima and barriers.
-    shared_bytes = 3 * 64 * (rank + rope) * 2 + 64 * 128 + 2 * 64 * 4 + 32
+    # Queries, two tiles, weights, maxima, barriers.
+    shared_bytes = 3 * 64 * (rank + rope) * 2 + 64 * 128 + 2 * 64 * 4 + 48
     return Kernel("latent_tile", defined, device, 384, shared_bytes)
 
 
