@@ -188,6 +188,7 @@ def new_runner(rows, layers, *, page_size=1, dtype=torch.float32, slots=None):
         prefill_attention_backend_str="radixkv",
         decode_attention_backend_str="radixkv",
         use_mla_backend=False,
+        is_hybrid_swa=False,
         model_config=SimpleNamespace(is_encoder_decoder=False),
         kv_index_translator=SimpleNamespace(is_translating=False),
     )

@@ -105,6 +105,7 @@ def test_each_missing_member_is_named(offer, runner, monkeypatch):
         ({"args": {"enable_pdmux": True}}, "--enable-pdmux"),
         ({"args": {"enable_hisparse": True}}, "--enable-hisparse"),
         ({"use_mla_backend": True}, r"models with latent attention \(MLA\)"),
+        ({"is_hybrid_swa": True}, "models whose windows have a KV pool of their own"),
         ({"model_config": SimpleNamespace(is_encoder_decoder=True)}, "models with an encoder"),
         ({"kv_cache_dtype": torch.float8_e4m3fn}, "--kv-cache-dtype torch.float8_e4m3fn"),
         (

@@ -196,6 +196,7 @@ def _refused_models(runner: Any, layers: list[Any]) -> Iterator[str]:
         "models with latent attention (MLA)": runner.use_mla_backend,
         "models with an encoder": runner.model_config.is_encoder_decoder,
         "models with Mamba or other recurrent state": hybrid(runner.model_config) is not None,
+        "models whose windows have a KV pool of their own": runner.is_hybrid_swa,
         "slots that are translated": runner.kv_index_translator.is_translating,
     }
     yield from (name for name, is_asked in kinds.items() if is_asked)
