@@ -530,6 +530,15 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def advance_clock(self, milliseconds: int) -> None:
+        """The time of the requests that follow, for policies that tell ages in seconds.
+
+        Of any clock that goes forward; one that goes back counts as no time passed. The same times
+        give the same victims: with several ranks, give the time that came with the request.
+        Raises InvalidArgumentError for a time below 0.
+        """
+        raise NotImplementedError
+
     def room_for(self, namespace: Namespace | None = None) -> int:
         """Tokens that `evict` can free now for a namespace; None: for a caller of no namespace.
 

@@ -59,6 +59,7 @@ _GHOST_TOKENS_PER_TOKEN = 4
 _MOST_GHOSTS_EVERY = 128
 _SIZE_OF_MOST_GHOSTS = 32_768
 _MOST_COUNT = 2
+_LATEST = 1 << 53
 _GAPS = 6  # classes; the first: none yet
 
 
@@ -137,7 +138,7 @@ class Adaptive(Policy):
         root.memo = Uses(hash_space(root.namespace))
 
     def advance_clock(self, milliseconds: int) -> None:
-        self._clock = max(self._clock, milliseconds)
+        self._clock = max(self._clock, min(milliseconds, _LATEST))
 
     def use(self, path: Sequence[Node]) -> None:
         """A request begins."""
