@@ -123,7 +123,8 @@ class Adaptive(Policy):
         victim: Node = min(candidates, key=self.rank)
         if self._may_lose(victim):
             return victim
-        return min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
+        oldest: Node = min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
+        return oldest
 
     def _may_lose(self, victim: Node) -> bool:
         going = min(self._to_evict, len(victim.slots))
