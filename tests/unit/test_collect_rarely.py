@@ -16,10 +16,11 @@ def thresholds():
 
 def full_collections(objects: int) -> int:
     """How many come while so many are made and kept."""
-    before = gc.get_stats()[2]["collections"]
-    kept = [[] for _ in range(objects)]
+    before: int = gc.get_stats()[2]["collections"]
+    kept: list[list[int]] = [[] for _ in range(objects)]
     assert len(kept) == objects
-    return gc.get_stats()[2]["collections"] - before
+    after: int = gc.get_stats()[2]["collections"]
+    return after - before
 
 
 def test_what_is_made_and_kept_brings_fewer_walks_of_all(thresholds):
