@@ -119,8 +119,8 @@ class Adaptive(Policy):
     def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
         begins = [leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
         ends = [(first, end - 1) for first, end in pairwise(begins) if first < end]
-        candidates = [leaves.peekitem(at)[1] for pair in ends for at in pair]
-        victim: Node = min(candidates, key=self.rank)
+        candidates: list[Node] = [leaves.peekitem(at)[1] for pair in ends for at in pair]
+        victim = min(candidates, key=self.rank)
         if self._may_lose(victim):
             return victim
         return min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
