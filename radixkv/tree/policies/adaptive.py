@@ -14,7 +14,7 @@ by which older is worse, as under LRU. Ages are in seconds if the cache is told 
 (`RadixTree.advance_clock`), in requests otherwise.
 
 **Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: one at every 128th token
-(every 256th from 65,536 cached tokens on, and so on), with its kind and last use. A prompt that
+of 32,768 cached ones (every 256th of 65,536, every 8th of 2,048, and so on), with its kind and last use. A prompt that
 brings such a prefix back counts as a use at that age: a hit that more room would have given.
 Without ghosts the policy could not learn that what it evicts was worth keeping. A leaf of which at
 least half was ghosts is of a kind used once. Ghosts stand for at most four times as many tokens as
@@ -56,8 +56,8 @@ from radixkv.tree.policies.reuse_model import KINDS, STEP, ReuseModel
 from radixkv.tree.prefix_hash import extend_hash, hash_space, shorten_hash
 
 _GHOST_TOKENS_PER_TOKEN = 4
-_MOST_GHOSTS_EVERY = 128
-_SIZE_OF_MOST_GHOSTS = 32_768
+_MOST_GHOSTS_EVERY = 8
+_SIZE_OF_MOST_GHOSTS = 2_048
 _MOST_COUNT = 2
 _LATEST = 1 << 53
 _GAPS = 6  # classes; the first: none yet
@@ -108,8 +108,8 @@ class Adaptive(Policy):
         self._to_evict = 0
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # what all of them stand for
-        self._most_every = round_up(_MOST_GHOSTS_EVERY, page_size)
-        self._every = self._most_every  # tokens to a ghost
+        self._page_size = page_size
+        self._every = round_up(_MOST_GHOSTS_EVERY, page_size)  # tokens to a ghost
 
     def order_key(self, leaf: Node) -> OrderKey:
         """The leaves of a kind stand together, by age."""
@@ -229,7 +229,7 @@ class Adaptive(Policy):
         self.shadow.shrink(size - count)
         self._to_evict = count
         fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
-        self._every = self._most_every * fewer
+        self._every = round_up(_MOST_GHOSTS_EVERY * fewer, self._page_size)
 
     def end_eviction(self, size: int) -> None:
         while self.ghost_tokens > _GHOST_TOKENS_PER_TOKEN * size:
