@@ -13,13 +13,12 @@ gap of the prompt. A kind with few counts borrows from all kinds together, and a
 by which older is worse, as under LRU. Ages are in seconds if the cache is told the time
 (`RadixTree.advance_clock`), in requests otherwise.
 
-**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: one at every 128th token
-of 32,768 cached ones (every 256th of 65,536, every 8th of 2,048, and so on), with its kind and last use. A prompt that
-brings such a prefix back counts as a use at that age: a hit that more room would have given.
-Without ghosts the policy could not learn that what it evicts was worth keeping. A leaf of which at
-least half was ghosts is of a kind used once. Ghosts stand for at most four times as many tokens as
-are cached, and go first in, first out: two or three bytes a cached token, and never more than a
-quarter of a megabyte.
+**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: of 32,768 cached tokens
+one at every 128th (of 65,536 at every 256th, of 2,048 at every 8th, and so on), with its kind and
+last use. A prompt that brings such a prefix back counts as a use at that age: a hit that more room
+would have given. Without ghosts the policy could not learn that what it evicts was worth keeping. A
+leaf of which at least half was ghosts is of a kind used once. Ghosts stand for at most four times
+as many tokens as are cached, and go first in, first out: never more than a quarter of a megabyte.
 
 **Worth.** The chances give, for a token of some kind and age, the best rate of hits that keeping it
 can reach: expected uses until some later age at which one gives up, over the time that it stays, at
