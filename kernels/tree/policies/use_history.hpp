@@ -20,7 +20,7 @@ class UseHistory {
     UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
         : nodes_(nodes),
           page_size_(page_size),
-          ghost_every_(whole_pages(MOST_GHOSTS_EVERY)),
+          ghost_every_(whole_pages(16 * MOST_GHOSTS_EVERY)),
           ghosts_(seed) {}
 
     uint64_t uses() const { return model_.uses(); }

@@ -108,7 +108,7 @@ class Adaptive(Policy):
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # what all of them stand for
         self._page_size = page_size
-        self._every = round_up(_MOST_GHOSTS_EVERY, page_size)  # tokens to a ghost
+        self._every = round_up(16 * _MOST_GHOSTS_EVERY, page_size)  # tokens to a ghost
 
     def order_key(self, leaf: Node) -> OrderKey:
         """The leaves of a kind stand together, by age."""
@@ -227,7 +227,12 @@ class Adaptive(Policy):
         self.model.refresh(size)
         self.shadow.shrink(size - count)
         self._to_evict = count
-        fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
+        # Of a cache too small for work, few: its prompts hardly fit.
+        fewer = (
+            16
+            if size < _SIZE_OF_MOST_GHOSTS // 2
+            else 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
+        )
         self._every = round_up(_MOST_GHOSTS_EVERY * fewer, self._page_size)
 
     def end_eviction(self, size: int) -> None:
