@@ -94,7 +94,8 @@ void UseHistory::begin_eviction(uint64_t size, uint64_t count) {
     shadow_.shrink(size - count);
     to_evict_ = count;
     uint64_t fewer = std::bit_floor(std::max<uint64_t>(size / SIZE_OF_MOST_GHOSTS, 1));
-    ghost_every_ = most_ghosts_every_ * static_cast<uint32_t>(fewer);
+    if (size < SIZE_OF_MOST_GHOSTS / 2) fewer = 16;
+    ghost_every_ = whole_pages(MOST_GHOSTS_EVERY * static_cast<uint32_t>(fewer));
 }
 
 void UseHistory::end_eviction(uint64_t size) {
@@ -161,7 +162,7 @@ void UseHistory::clear() noexcept {
     shadow_.clear();
     clock_ = to_evict_ = 0;
     ghosts_.clear();
-    ghost_every_ = most_ghosts_every_;
+    ghost_every_ = whole_pages(16 * MOST_GHOSTS_EVERY);
     std::vector<Seen>().swap(seen_);
     count_of_ = {};
 }

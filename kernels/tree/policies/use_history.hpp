@@ -19,8 +19,8 @@ class UseHistory {
   public:
     UseHistory(Arena& nodes, uint32_t page_size, uint64_t seed)
         : nodes_(nodes),
-          most_ghosts_every_((MOST_GHOSTS_EVERY + page_size - 1) / page_size * page_size),
-          ghost_every_(most_ghosts_every_),
+          page_size_(page_size),
+          ghost_every_(whole_pages(16 * MOST_GHOSTS_EVERY)),
           ghosts_(seed) {}
 
     uint64_t uses() const { return model_.uses(); }
@@ -98,8 +98,8 @@ class UseHistory {
 
   private:
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
-    static constexpr uint32_t MOST_GHOSTS_EVERY = 128;
-    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 32768;
+    static constexpr uint32_t MOST_GHOSTS_EVERY = 8;
+    static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 2048;
     static constexpr uint64_t LATEST = uint64_t{1} << 53;
     static constexpr uint32_t MOST_USES = 2, GAPS = 6;
     static_assert((MOST_USES + 1) * GAPS == ReuseModel::KINDS);
@@ -119,12 +119,15 @@ class UseHistory {
         PrefixHash hash = 0;  // of the path to its end
     };
 
+    uint32_t whole_pages(uint32_t tokens) const {
+        return (tokens + page_size_ - 1) / page_size_ * page_size_;
+    }
     void use(NodeId id);
     void wait(NodeId id);
     void add_ghost(const Ghost& ghost);
 
     Arena& nodes_;
-    const uint32_t most_ghosts_every_;
+    const uint32_t page_size_;
     uint32_t ghost_every_;  // tokens for which one more ghost stands
     uint64_t clock_ = 0;    // the latest time that was given
     uint64_t to_evict_ = 0;

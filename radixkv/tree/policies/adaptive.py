@@ -13,13 +13,12 @@ gap of the prompt. A kind with few counts borrows from all kinds together, and a
 by which older is worse, as under LRU. Ages are in seconds if the cache is told the time
 (`RadixTree.advance_clock`), in requests otherwise.
 
-**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: one at every 128th token
-(every 256th from 65,536 cached tokens on, and so on), with its kind and last use. A prompt that
-brings such a prefix back counts as a use at that age: a hit that more room would have given.
-Without ghosts the policy could not learn that what it evicts was worth keeping. A leaf of which at
-least half was ghosts is of a kind used once. Ghosts stand for at most four times as many tokens as
-are cached, and go first in, first out: two or three bytes a cached token, and never more than a
-quarter of a megabyte.
+**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: of 32,768 cached tokens
+one at every 128th (of 65,536 at every 256th, of 2,048 at every 8th, and so on), with its kind and
+last use. A prompt that brings such a prefix back counts as a use at that age: a hit that more room
+would have given. Without ghosts the policy could not learn that what it evicts was worth keeping. A
+leaf of which at least half was ghosts is of a kind used once. Ghosts stand for at most four times
+as many tokens as are cached, and go first in, first out: never more than a quarter of a megabyte.
 
 **Worth.** The chances give, for a token of some kind and age, the best rate of hits that keeping it
 can reach: expected uses until some later age at which one gives up, over the time that it stays, at
@@ -56,8 +55,8 @@ from radixkv.tree.policies.reuse_model import KINDS, STEP, ReuseModel
 from radixkv.tree.prefix_hash import extend_hash, hash_space, shorten_hash
 
 _GHOST_TOKENS_PER_TOKEN = 4
-_MOST_GHOSTS_EVERY = 128
-_SIZE_OF_MOST_GHOSTS = 32_768
+_MOST_GHOSTS_EVERY = 8
+_SIZE_OF_MOST_GHOSTS = 2_048
 _MOST_COUNT = 2
 _LATEST = 1 << 53
 _GAPS = 6  # classes; the first: none yet
@@ -108,8 +107,8 @@ class Adaptive(Policy):
         self._to_evict = 0
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # what all of them stand for
-        self._most_every = round_up(_MOST_GHOSTS_EVERY, page_size)
-        self._every = self._most_every  # tokens to a ghost
+        self._page_size = page_size
+        self._every = round_up(16 * _MOST_GHOSTS_EVERY, page_size)  # tokens to a ghost
 
     def order_key(self, leaf: Node) -> OrderKey:
         """The leaves of a kind stand together, by age."""
@@ -119,8 +118,8 @@ class Adaptive(Policy):
     def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
         begins = [leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
         ends = [(first, end - 1) for first, end in pairwise(begins) if first < end]
-        candidates = [leaves.peekitem(at)[1] for pair in ends for at in pair]
-        victim: Node = min(candidates, key=self.rank)
+        candidates: list[Node] = [leaves.peekitem(at)[1] for pair in ends for at in pair]
+        victim = min(candidates, key=self.rank)
         if self._may_lose(victim):
             return victim
         oldest: Node = min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
@@ -229,8 +228,13 @@ class Adaptive(Policy):
         self.model.refresh(size)
         self.shadow.shrink(size - count)
         self._to_evict = count
-        fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
-        self._every = self._most_every * fewer
+        # Of a cache too small for work, few: its prompts hardly fit.
+        fewer = (
+            16
+            if size < _SIZE_OF_MOST_GHOSTS // 2
+            else 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
+        )
+        self._every = round_up(_MOST_GHOSTS_EVERY * fewer, self._page_size)
 
     def end_eviction(self, size: int) -> None:
         while self.ghost_tokens > _GHOST_TOKENS_PER_TOKEN * size:
