@@ -1,19 +1,14 @@
-"""The tables of the README from bench/results/gpu: `python -m bench.gpu.table` prints them,
-`--write` puts each after the README's mark of its name."""
+"""Tables of docs/benchmarks.md from bench/results/gpu."""
 
-import argparse
-import json
 from statistics import median
 from typing import Any
 
 from bench.gpu.batches import AT_LEAST
-from bench.report import RESULTS, ROOT
-
-END = "<!-- end -->\n"
+from bench.report import load
 
 
 def read(name: str) -> Any:
-    return json.loads((RESULTS / "gpu" / f"{name}.json").read_text())
+    return load(f"gpu/{name}")
 
 
 def decode() -> str:
@@ -80,23 +75,3 @@ def served() -> str:
         f"| {stored['copy']:.0f} / {stored['write_kv']:.0f} / {stored['index_put']:.0f} us |",
     ]
     return "\n".join(lines) + "\n"
-
-
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    tables = {"table": decode() + "\n" + pages(), "served": served()}
-    if not parser.parse_args().write:
-        print("\n".join(tables.values()))
-        return
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    for name, table in tables.items():
-        mark = f"<!-- bench.gpu.{name} -->\n"
-        before, _, rest = text.partition(mark)
-        text = before + mark + table + END + rest.partition(END)[2]
-    readme.write_text(text)
-
-
-if __name__ == "__main__":
-    main()

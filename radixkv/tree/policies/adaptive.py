@@ -4,36 +4,13 @@ LRU fails where prompts come round in a loop that is larger than the cache: each
 before it is needed. Frequency alone keeps what was popular once. This policy learns when tokens are
 used again, and estimates for each leaf what keeping it would bring.
 
-**What is learnt.** Time is counted in ticks: one for each whole insert, which is a request. Every
-cached token waits for its next use. For each *kind* (never used again, once, ... seven times or
-more) and group of ages, `ReuseModel` counts how many tokens reached that age and how many of them
-were used then: the chance of a use at each age. A kind with few counts borrows from all kinds
-together, and at first from a guess by which older is worse, as under LRU.
+Time is counted in ticks, one for each whole insert, which is a request. *Kinds* are by number of
+uses: never used again, once, ... seven times or more. *Ghosts* are evicted tokens that are still
+watched, by hashes of their prefixes. *Worth* is the best rate of hits a tick that keeping a token
+can reach. The victim is the leaf worth least of the least and the most recently used one of each
+kind. What was learnt is lost on `reset()` and is pickled with the tree. There is nothing to tune.
 
-**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: one at every 128th token
-(every 256th from 65,536 cached tokens on, and so on), with its kind and last use. A prompt that
-brings such a prefix back counts as a use at that age: a hit that more room would have given.
-Without ghosts the policy could not learn that what it evicts was worth keeping. A leaf of which at
-least half was ghosts is of the kind used once. Ghosts stand for at most four times as many tokens
-as are cached, and go first in, first out: two or three bytes a cached token, and never more than a
-quarter of a megabyte.
-
-**Worth.** The chances give, for a token of some kind and age, the best rate of hits a tick that
-keeping it can reach: expected uses until some later age at which one gives up, over the ticks that
-it stays, at the best such age. (This is the Gittins index; "hit density" in caches.) In a loop of
-sixteen sessions, what was used fifteen ticks ago is worth much, what was used just now little, and
-what was used seventeen ticks ago nothing: its loop has ended. Deep tokens cost more to compute
-again, and are worth that much more.
-
-**The victim.** Leaves of a kind differ only in age. The least and the most recently used leaf of
-each kind are compared, and the one worth least is evicted from its tail. A leaf between the two is
-seldom worth less than both, so a victim costs O(log leaves).
-
-A use is an insert that is not `chunked`: matching refreshes only recency, which decides between
-equals. Priorities are ignored. What was learnt fades by halves, is lost on `reset()` and is pickled
-with the tree. There is nothing to tune.
-
-bench/README.md has its results, and what else was tried.
+docs/adaptive.md says why, what it gives and what else was tried.
 """
 
 from collections import OrderedDict
