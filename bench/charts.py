@@ -8,6 +8,7 @@ from typing import Any
 import matplotlib as mpl
 from matplotlib.figure import Figure
 
+from bench.gpu.batches import AT_LEAST
 from bench.report import ROOT, load
 
 IMAGES = ROOT / "docs" / "images"
@@ -33,8 +34,9 @@ def sglang_calls() -> BarChart:
         "full": "a full pool that evicts",
         "long": "long prompts",
     }
-    ours, *theirs = [*results["chat"]["radixkv tickets"]["median us"]]
-    whole = [results[work]["radixkv tickets"]["median us"] for work in names]
+    ours = "radixkv tickets"
+    theirs = [name for name in results["chat"][ours]["median us"] if name != ours]
+    whole = [results[work][ours]["median us"] for work in names]
     labels = {
         ours: "radixkv",
         **{name: f"SGLang's {name.split()[1].title()} core" for name in theirs},
@@ -46,12 +48,18 @@ def sglang_calls() -> BarChart:
     )
 
 
-def decode() -> BarChart:
-    """Every batch that a cascade was measured on, and the worst of the others for us."""
+def sharing_and_others() -> tuple[list[Any], list[Any]]:
+    """The rows of `bench.gpu.decode` where the tree must be faster, and the rest."""
     rows = load("gpu/decode")["rows"]
-    others = [row for row in rows if "flashinfer" not in row["us"]]
+    sharing = [row for row in rows if AT_LEAST[row["batch"]] > 1]
+    return sharing, [row for row in rows if row not in sharing]
+
+
+def decode() -> BarChart:
+    """Every batch that shares, and of those that do not the worst for us."""
+    sharing, others = sharing_and_others()
     worst = min(others, key=lambda row: float(row["times_flat"]))
-    shown: list[Any] = [row for row in rows if "flashinfer" in row["us"]] + [worst]
+    shown = [*sharing, worst]
     return BarChart(
         "Decode on an H200, bf16: microseconds of one layer",
         [row["batch"] for row in shown],
@@ -76,8 +84,9 @@ def draw(chart: BarChart, text: str, path: Path) -> None:
     """An SVG whose text stays text, the same for the same chart."""
     thick = 0.8 / len(chart.bars)
     height = 0.7 + 0.17 * len(chart.groups) * len(chart.bars)
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "radixkv", "font.size": 9}
-    with mpl.rc_context({**settings, "text.color": text, "ytick.color": text}):
+    settings: Any = {"svg.fonttype": "none", "svg.hashsalt": "radixkv", "font.size": 9}
+    settings |= {"text.color": text, "ytick.color": text}
+    with mpl.rc_context(settings):
         figure = Figure((8, height), layout="constrained")
         axes = figure.subplots()
         for at, (name, values) in enumerate(chart.bars.items()):

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from bench.charts import draw_all
+from bench.charts import draw_all, sharing_and_others
 from bench.gpu import table as gpu
 from bench.report import RESULTS, ROOT, load
 from bench.rounding import at_least, at_most
@@ -52,12 +52,10 @@ def cache_calls() -> str:
 
 
 def decode() -> str:
-    rows = load("gpu/decode")["rows"]
-    shared = [row["times_flat"] for row in rows if "flashinfer" in row["us"]]
-    others = [row["times_flat"] for row in rows if "flashinfer" not in row["us"]]
+    shared, others = (min(row["times_flat"] for row in rows) for rows in sharing_and_others())
     return (
-        f"Decode on an H200 is at least **{at_least(min(shared), 2)} x** as fast as FA3 where "
-        f"requests share, and {at_least(min(others), 2)} x where they do not "
+        f"Decode on an H200 is at least **{at_least(shared, 2)} x** as fast as FA3 where "
+        f"requests share, and {at_least(others, 2)} x where they do not "
         "([GPU](docs/gpu.md))."
     )
 
