@@ -13,7 +13,7 @@ _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 def doctor(as_json: Json = False) -> None:
     """Check everything that decides what radixkv can do here; exit code 1 if any is broken."""
-    from radixkv.doctor import examine
+    from radixkv.doctor import examine, speedups
 
     checks = examine()
     if as_json:
@@ -24,5 +24,7 @@ def doctor(as_json: Json = False) -> None:
             state = f"[{_STYLES[found.state]}]{found.state}[/]"
             table.add_row(found.name, state, escape(found.detail), escape(found.advice))
         console().print(table)
+        faster = speedups(checks) or ["nothing that radixkv knows of."]
+        console().print("What would make it faster here:", *map(escape, faster), sep="\n  ")
     if any(found.state == "broken" for found in checks):
         raise typer.Exit(1)
