@@ -1,6 +1,7 @@
 """A page for each room that exports names, made from their docstrings by mkdocstrings."""
 
 import ast
+import re
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -27,7 +28,26 @@ def pages() -> dict[str, str]:
 
 def page(room: str) -> str:
     parts = [f"# {room}\n", *(f"::: {room}.{name}\n" for name in exported(room))]
+    if room == "radixkv.service":
+        for client, calls in CALLS.items():
+            parts.append(f"## The calls of `{client}` and `Async{client}`\n")
+            parts += [
+                f"::: {call}\n    options:\n      heading_level: 3\n" for call in built(calls)
+            ]
     return "\n".join(parts)
+
+
+BELOW = "    options:\n      heading_level: 3\n"
+# Where methods of the clients are made of functions, as `match = blocking(calls.match)`.
+CLIENTS = "radixkv/service/client"
+CALLS = {"Client": "clients.py", "Lease": "lease.py", "RouterClient": "router_clients.py"}
+
+
+def built(file: str) -> list[str]:
+    """The functions of which a file of clients makes methods."""
+    text = (ROOT / CLIENTS / file).read_text("utf-8")
+    names = re.findall(r"= blocking(?:_under)?\((\w+\.\w+)\)", text)
+    return [f"{CLIENTS.replace('/', '.')}.{name}" for name in names]
 
 
 def exported(room: str) -> list[str]:

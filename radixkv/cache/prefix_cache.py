@@ -81,18 +81,38 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 class PrefixCache:
     """A prefix cache over `num_slots` slots. Thread-safe: one lock around each call.
 
-    max_requests, max_context_len: rows and columns of `req_to_token`. None: as long as the pool
-    allows, up to 131,072.
-    page_size, policy, core: see `RadixTree`.
-    kv: the pool whose K/V `fork` and `rollback` copy by themselves.
-    max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
-    beginning.
-    shares: reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
-    estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
-    that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
-    lock: around each call; hold it to make several calls at one revision.
-    Raises InvalidArgumentError.
+    Cost: a look-up some 0.2 ms.
 
+    Parameters
+    ----------
+    num_slots
+        Slots of the pool, a multiple of `page_size`: tokens that it holds.
+    max_requests, max_context_len
+        Rows and columns of `req_to_token`. None: as long as the pool allows, up to 131,072.
+    page_size, policy, core
+        See `RadixTree`.
+    kv
+        The pool whose K/V `fork` and `rollback` copy by themselves.
+    max_cached_tokens
+        Most that the tree keeps besides what is locked; a longer prompt keeps its beginning.
+    estimate_capacity
+        Keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up that is
+        counted: what half or four times the memory would give.
+    shares
+        Reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
+
+    Attributes
+    ----------
+    lock
+        Around each call; hold it to make several calls at one revision.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
+
+    Examples
+    --------
     >>> cache = PrefixCache(16)
     >>> first = cache.admit([1, 2, 3, 4])
     >>> cache.finish(first, up_to=4)
@@ -229,11 +249,33 @@ class PrefixCache:
     ) -> MatchResult:
         """`RadixTree.match_prefix` in the present weights, counted as a look-up; takes nothing.
 
-        token_ids: (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
-        checked: as for `RadixTree.match_prefix`, here and in the look-ups below.
-        The slots, (length,) int32, may be evicted at the next call of anyone: to keep them,
-        `admit`. Cost: as `RadixTree.match_prefix`.
-        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        Cost: as `RadixTree.match_prefix`.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        checked
+            As for `RadixTree.match_prefix`, here and in the look-ups below.
+
+        Returns
+        -------
+        MatchResult
+            The length matched, its slots as (length,) int32, and its handle. The slots may be
+            evicted at the next call of anyone: to keep them, `admit`.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.match(tokens, namespace, spans)
@@ -245,7 +287,27 @@ class PrefixCache:
         """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
 
         The native core lets other threads run meanwhile, though no other call of this cache.
-        Raises InvalidTokensError, InvalidNamespaceError.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[MatchResult]
+            One a prompt, in order.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
@@ -253,7 +315,22 @@ class PrefixCache:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
+        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
+        """
         return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
     @transaction
@@ -267,7 +344,30 @@ class PrefixCache:
     ) -> int:
         """Tokens cached of `token_ids`; changes nothing, recency and counters included.
 
-        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        int
+            Tokens.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.probe(tokens, namespace, spans)
@@ -276,7 +376,22 @@ class PrefixCache:
     def probe_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        """`probe` of each prompt, all at one revision."""
+        """`probe` of each prompt, all at one revision.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
+        """
         return self._lookups.probe_batch(self._reader.keys(prompts, checked), namespace)
 
     # ---- the life of a request ----
@@ -295,15 +410,48 @@ class PrefixCache:
     ) -> Request | None:
         """A request with slots for all of `token_ids`; `cached_len` of them have their K/V already.
 
-        None: no room now, nothing taken.
         At most len - 1 tokens (or `max_cached`) are matched, so that something is computed and
         gives logits.
-        store: False keeps its tokens out of the tree for good.
-        priority: what the policy of that name goes by.
-        resume: a retracted request goes on, with its id, numbers, namespace, content, store and
-        priority; what is given of these besides it must be its own.
-        Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
-        InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 1, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        store
+            False keeps its tokens out of the tree for good.
+        max_cached
+            Most tokens to match; None: all but the last.
+        priority
+            What the policy of that name goes by.
+        resume
+            A retracted request goes on, with its id, numbers, namespace, content, store and
+            priority; what is given of these besides it must be its own.
+
+        Returns
+        -------
+        Request | None
+            The request; None: there is no room now, and nothing was taken.
+
+        Raises
+        ------
+        PromptTooLongError
+            If it can never fit.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
+        InvalidArgumentError
+            For a value out of range.
+        StaleWeightsError
+            For a namespace of other weights than the present ones.
+        RequestEndedError
+            For a request that does not run.
         """
         tokens, length = self._reader.copy_token_ids(token_ids)
         if not 0 < length <= self._longest:
@@ -341,7 +489,24 @@ class PrefixCache:
     def extend(self, request: Request, token_ids: TokenIds) -> Int32Array | None:
         """Slots, (n,) int32, for tokens about to be computed; None: no room now, nothing taken.
 
-        Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        token_ids
+            (n,) int32: the tokens that are computed next.
+
+        Returns
+        -------
+        Int32Array | None
+            (n,) int32, where to write; None: there is no room now, and nothing was taken.
+
+        Raises
+        ------
+        PromptTooLongError
+            Beyond what a row or the pool can hold.
+        RequestEndedError
+            For a request that does not run.
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
@@ -358,6 +523,18 @@ class PrefixCache:
         """Slots, (n,) int32, for the next `n` tokens, whose ids `commit` brings later.
 
         Otherwise as `extend`. Reserving again names the same slots first.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        n
+            Tokens, 0 or more.
+
+        Returns
+        -------
+        Int32Array | None
+            (n,) int32; None: there is no room now, and nothing was taken.
         """
         self._check_running(request)
         self._check_length(request, request.length + at_least(0, n=n))
@@ -367,8 +544,23 @@ class PrefixCache:
     def commit(self, request: Request, token_ids: TokenIds) -> None:
         """The ids of the next reserved tokens.
 
-        Raises InvalidArgumentError for more than were reserved, PromptTooLongError beyond what a
-        row or the pool can hold, InvalidTokensError, RequestEndedError.
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        token_ids
+            (n,) int32, n at most what is reserved.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For more than were reserved.
+        PromptTooLongError
+            Beyond what a row or the pool can hold.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        RequestEndedError
+            For a request that does not run.
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
@@ -386,7 +578,22 @@ class PrefixCache:
 
         Where someone else published the same tokens first, the row now names the tree's slots and
         the request's duplicates are freed, behind `fence` if there is one.
-        Raises InvalidArgumentError beyond `length`, RequestEndedError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        up_to
+            Tokens whose K/V is computed, from the first on.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Beyond `length`.
+        RequestEndedError
+            For a request that does not run.
         """
         self._check_running(request)
         check_fence(fence)
@@ -401,7 +608,20 @@ class PrefixCache:
         """Publish the first `up_to` tokens, which are computed; then give everything back.
 
         None: what was published already stays, and nothing else does. Idempotent.
-        Raises InvalidArgumentError beyond `length`.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        up_to
+            Tokens whose K/V is computed, from the first on; None: those published already.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Beyond `length`.
         """
         if self._has_ended(request):
             return
@@ -415,7 +635,15 @@ class PrefixCache:
 
     @transaction
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
-        """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
+        """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine.
+
+        Parameters
+        ----------
+        request
+            A request of this cache; None does nothing.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        """
         check_fence(fence)
         if request is None:
             return
@@ -428,7 +656,15 @@ class PrefixCache:
 
     @transaction
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
-        """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent."""
+        """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        """
         check_fence(fence)
         if not self._has_ended(request):
             self._lifecycle.end(request, "retracted", fence)
@@ -439,7 +675,28 @@ class PrefixCache:
 
         They are published first (if they may be). Rows are aliased and nothing is copied, but with
         larger pages each fork gets its own copy of the part-filled last page.
-        None: no room now, nothing taken. Raises RequestEndedError, InvalidArgumentError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        n
+            How many, 1 or more.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        Forked | None
+            The requests, and what K/V is to be copied; None: there is no room now, and nothing was
+            taken.
+
+        Raises
+        ------
+        RequestEndedError
+            For a request that does not run.
+        InvalidArgumentError
+            For a value out of range.
         """
         self._check_running(request)
         check_fence(fence)
@@ -454,7 +711,27 @@ class PrefixCache:
         With larger pages, a part of a page that others may read becomes a copy first, which needs
         one page: None if there is no room, nothing taken. Otherwise what is to be copied, if
         anything is (see `Copies`).
-        Raises InvalidArgumentError, RequestEndedError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        length
+            Tokens that stay, 0 to `request.length`.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        Copies | None
+            What K/V is to be copied; None: there is no room for the copy, and nothing was taken.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a value out of range.
+        RequestEndedError
+            For a request that does not run.
         """
         self._check_running(request)
         check_fence(fence)
@@ -467,6 +744,16 @@ class PrefixCache:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
 
         What is within a reserve stays.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens, 0 or more.
+
+        Returns
+        -------
+        int
+            Tokens.
         """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
@@ -478,8 +765,31 @@ class PrefixCache:
 
         `token_ids` stay; without any, the whole namespace goes. 0 where they are not cached whole.
         Cost: O(nodes below).
-        Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError,
-        InvalidNamespaceError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, whole pages; none: the whole namespace.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        int
+            Tokens.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a part of a page.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         return self.slots.evict_below(token_ids, self._weights.present(namespace), content)
 
@@ -488,6 +798,11 @@ class PrefixCache:
         """The weights changed: what was admitted before is no longer matched nor published.
 
         Everything is forgotten as in a forced `reset`. The same version again changes nothing.
+
+        Parameters
+        ----------
+        version
+            A number from 0 on; 0 stands for the present weights.
         """
         served = Namespace(weight_version=version).weight_version  # checks it
         if served != self._weights.version:
@@ -498,9 +813,18 @@ class PrefixCache:
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
-        Raises LiveRequestsError while requests live or pins are held. Forced, they go on with the
-        slots they have, which are freed when the last of their readers is done; they publish
-        nothing any more.
+        Forced, they go on with the slots they have, which are freed when the last of their readers
+        is done; they publish nothing any more.
+
+        Parameters
+        ----------
+        force
+            Also while requests live or pins are held.
+
+        Raises
+        ------
+        LiveRequestsError
+            While requests live or pins are held.
         """
         live, pins = len(self._lifecycle.live), self.loans.num_pins
         if not force and (live or pins):
@@ -532,6 +856,11 @@ class PrefixCache:
         """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything.
 
         Of a cache that refuses its calls: its `violations`.
+
+        Returns
+        -------
+        list[str]
+            A line for each; empty when all is well.
         """
         with self.lock:
             if self.violations:
@@ -542,6 +871,11 @@ class PrefixCache:
         """`check_integrity` a step at a time, between which the lock is free.
 
         What each step compares, it sees at one moment. Memory: some 15 bytes a slot.
+
+        Returns
+        -------
+        Iterator[list[str]]
+            What is broken, step by step.
         """
         for check in _CHECKS:
             yield self._checked(check)
@@ -574,8 +908,29 @@ class PrefixCache:
     def why_full(self, num_tokens: int, namespace: Namespace = DEFAULT) -> str | None:
         """Why `admit` answers None to a prompt of which `num_tokens` are not cached, in words.
 
-        None: there is room. Cost: O(num_slots). Raises InvalidArgumentError, InvalidNamespaceError.
+        Cost: O(num_slots).
 
+        Parameters
+        ----------
+        num_tokens
+            Tokens of the prompt that are not cached.
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        str | None
+            A sentence; None: there is room.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a value out of range.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
+
+        Examples
+        --------
         >>> cache = PrefixCache(8, max_requests=1)
         >>> cache.why_full(8)
         >>> request = cache.admit([1, 2, 3, 4, 5])
@@ -592,6 +947,11 @@ class PrefixCache:
         """Sizes and counters at one moment, of a cache that refuses its calls too.
 
         Cost: O(num_slots).
+
+        Returns
+        -------
+        CacheStats
+            Sizes in slots and counters in tokens.
         """
         with self.lock:
             return self._stats()
@@ -613,7 +973,18 @@ class PrefixCache:
         )
 
     def present(self, namespace: Namespace) -> Namespace:
-        """The namespace as it is stored: weight version 0 stands for the present weights."""
+        """The namespace as it is stored: weight version 0 stands for the present weights.
+
+        Parameters
+        ----------
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        Namespace
+            The same namespace, where its weights are not the present ones.
+        """
         weights = self._weights
         return weights.present(namespace) if weights.is_present(namespace) else namespace
 

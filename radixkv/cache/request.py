@@ -22,12 +22,37 @@ class Request:
     [length, capacity)   the request's own slots, reserved; at larger pages the rest of the last
     page
 
-    length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
-    tokens: (length or more,) int32; beyond `length` is room to grow.
-    row, table: the row of `pool` that it holds, reserved and unused positions included.
-    generation: of the tree and the weights that its K/V belongs to.
-    prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
-    resumed_tokens. published_tokens: that it added to the tree.
+    Parameters
+    ----------
+    id
+        Its number in the cache.
+    pool
+        What its row is of.
+    namespace
+        What must be equal besides the tokens.
+    content
+        Spans of its prompt.
+    store
+        Whether its tokens may be published.
+    priority
+        What the policy `priority` goes by.
+
+    Attributes
+    ----------
+    length
+        Tokens known.
+    cached_len
+        Leading tokens whose K/V was there at the last admission.
+    tokens
+        (length or more,) int32; beyond `length` is room to grow.
+    row, table
+        The row of `pool` that it holds, reserved and unused positions included.
+    generation
+        Of the tree and the weights that its K/V belongs to.
+    prompt_tokens, cached_tokens
+        Of the first admission; what a resumed request finds of its own is resumed_tokens.
+    published_tokens
+        That it added to the tree.
     """
 
     __slots__ = (
@@ -83,7 +108,29 @@ class Request:
         handle: Handle | None,
         generation: int,
     ) -> None:
-        """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
+        """Run in that row with the first `length` of `tokens`, which it may write to and grow.
+
+        Parameters
+        ----------
+        row
+            Number of the row.
+        table
+            (max_context_len,) int32: the row.
+        capacity
+            Slots in the row.
+        tokens
+            (length or more,) int32.
+        length
+            Tokens known.
+        cached_len
+            Tokens whose K/V is there.
+        shared
+            Tokens whose slots are the tree's.
+        handle
+            Of the shared tokens, locked.
+        generation
+            Of the tree and the weights.
+        """
         self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
         self.tokens, self.length, self.cached_len = tokens, length, cached_len
@@ -91,7 +138,18 @@ class Request:
         self._rewritten += 1
 
     def append(self, token_ids: Int32Array) -> None:
-        """Know more tokens. Amortised O(1) a token. Raises OutOfMemoryError."""
+        """Know more tokens. Amortised O(1) a token.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Where there is no memory for it.
+        """
         length, end = self.length, self.length + len(token_ids)
         if end > len(self.tokens):
             self.grow(end)
@@ -99,7 +157,18 @@ class Request:
         self.length = end
 
     def grow(self, length: int) -> None:
-        """Room for `length` tokens, and for more later. Raises OutOfMemoryError."""
+        """Room for `length` tokens, and for more later.
+
+        Parameters
+        ----------
+        length
+            Tokens.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Where there is no memory for it.
+        """
         try:
             grown = np.empty(length + length // 4 + 16, np.int32)
         except MemoryError:
@@ -110,7 +179,15 @@ class Request:
         self.tokens = grown
 
     def cut(self, length: int, *, capacity: int) -> None:
-        """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
+        """Know the first `length` tokens only; the row keeps its first `capacity` slots.
+
+        Parameters
+        ----------
+        length
+            Tokens that stay.
+        capacity
+            Slots that stay.
+        """
         self.length, self.capacity = length, capacity
         self._rewritten += 1
         self.cached_len = min(self.cached_len, length)

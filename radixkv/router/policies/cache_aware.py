@@ -22,6 +22,17 @@ class CacheAware:
     where they are computed. Dynamo's router also adds up what is to be computed and what is under
     way. Preble's (E2) weighs a match against the work of some minutes, which it estimates; here
     workers report it.
+
+    Attributes
+    ----------
+    waiting
+        Tokens that one token under way counts as.
+    share
+        Of the prompt, for each request under way.
+    balance
+        Share of the recent load that counts.
+    core
+        "native" or "python"; None: as `RADIXKV_CORE` says, else the native one where it is built.
     """
 
     name: ClassVar[str] = "cache-aware"
@@ -35,4 +46,16 @@ class CacheAware:
         object.__setattr__(self, "_cheapest", new_cheapest(self.core))
 
     def choose(self, asked: PickInput) -> RoutingChoice:
+        """The worker on which the prompt costs least.
+
+        Parameters
+        ----------
+        asked
+            The prompt, and the workers that may get it.
+
+        Returns
+        -------
+        RoutingChoice
+            The worker, and why.
+        """
         return self._cheapest(asked, self.waiting, self.share, self.balance)
