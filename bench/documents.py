@@ -119,6 +119,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "decode": gpu.decode,
     "pages": gpu.pages,
     "served": gpu.served,
+    "planning": gpu.planning,
+    "graphs": gpu.graphs,
+    "page-cost": gpu.page_cost,
     **TABLES,
 }
 

@@ -207,6 +207,16 @@ def _sglang_lab(rows: list[Any]) -> str:
     return f"{differ} of {requests:,} requests differ"
 
 
+def router_width() -> str:
+    reached = {row["name"]: row["reached"] for row in load("router_width")["required"]}
+    return (
+        f"For 100,000 nodes it takes {at_most(reached['MiB at 1,024 workers'], 0)} MiB at 1,024 "
+        f"servers and {at_most(reached['MiB at 10,000 workers'], 0)} MiB at 10,000; a pick among "
+        f"1,024 takes {at_most(reached['pick at 1,024 workers / at 64'], 1)} x one among 64 "
+        "(`bench/results/router_width.txt`).\n"
+    )
+
+
 def routing() -> str:
     return table(
         ["log", "hit rate", "round robin's", "most work over the mean", "round robin's"],
@@ -251,6 +261,7 @@ TABLES = {
     "correctness": correctness,
     "service": service,
     "lab": lab,
+    "router-width": router_width,
     "routing": routing,
     "first-tokens": first_tokens,
 }

@@ -75,3 +75,60 @@ def served() -> str:
         f"| {stored['copy']:.0f} / {stored['write_kv']:.0f} / {stored['index_put']:.0f} us |",
     ]
     return "\n".join(lines) + "\n"
+
+
+def planning() -> str:
+    """Of batches with 64 requests, and of all."""
+    rows = [row["us"] for row in read("planning")["rows"]]
+    of_64 = [
+        row["us"] for row in read("planning")["rows"] if "256 requests" not in row["batch"]
+        and not row["batch"].startswith(("nothing shared: 256", "8 tiny"))
+    ]  # fmt: skip
+    return (
+        f"Planning takes the host {span(of_64, 'scratch')} us for 64 requests, "
+        f"{span(of_64, 'next')} for the next step; with what it sends to the card "
+        f"{span(rows, 'sent next, host', 1000)} ms a step, "
+        f"{span(rows, 'one joins, one leaves, host', 1000)} where one leaves and one joins, and "
+        f"{span(rows, 'sent, host', 1000)} for a batch that is all new. `Generator` does it while "
+        "the step before runs.\n"
+    )
+
+
+def span(rows: list[Any], name: str, unit: float = 1) -> str:
+    digits = 0 if unit == 1 else 1
+    low, high = (f"{find(row[name] for row in rows) / unit:.{digits}f}" for find in (min, max))
+    return f"{low} to {high}"
+
+
+def graphs() -> str:
+    times = [
+        100 * with_graph["us"]["tree"] / row["us"]["tree"] - 100
+        for with_graph, row in zip(
+            read("decode_graphs")["rows"], read("decode")["rows"], strict=True
+        )
+        if AT_LEAST[row["batch"]] > 1
+    ]
+    return (
+        f"Rows that share take {max(0, min(times)):.0f} to {max(times):.0f} % more with it "
+        "(`bench/results/gpu/decode_graphs.json`).\n"
+    )
+
+
+def page_cost() -> str:
+    """Page size 1 against FA3's best page, which it fetches whole."""
+    cost: dict[str, list[float]] = {}
+    for row in read("pages")["rows"]:
+        us = row["us"]
+        for name in ("page 1", "page 1, runs"):
+            kind = f"{row['work'].split()[0]}, {name}"
+            cost.setdefault(kind, []).append(100 * us[name] / us["page 128"] - 100)
+
+    def of(kind: str) -> str:
+        low, high = (f"{find(cost[kind]):.0f}" for find in (min, max))
+        return f"{low} %" if low == high else f"{low} to {high} %"
+
+    return (
+        f"Page size 1 costs {of('decode, page 1')} in decode and {of('extend, page 1')} in extend "
+        f"({of('extend, page 1, runs')} where slots lie in runs) against pages of 128, which FA3 "
+        "fetches whole by the copy engine.\n"
+    )
