@@ -51,6 +51,14 @@ WITHOUT_A_PAGE = {
 }
 
 
+def test_every_page_is_in_the_navigation_and_in_the_index():
+    nav = (ROOT / "mkdocs.yml").read_text("utf-8").partition("nav:")[2]
+    index = (ROOT / "docs" / "index.md").read_text("utf-8")
+    for page in (ROOT / "docs").glob("*.md"):
+        assert f": {page.name}\n" in nav
+        assert f"({page.name})" in index or page.name == "index.md"
+
+
 def test_links_lead_where_they_did_and_those_to_no_page_lose_theirs():
     hooks = pytest.importorskip("docs.site.hooks", reason="make docs installs mkdocs")
     links = {
