@@ -17,7 +17,7 @@ sys.path.insert(0, str(ROOT))  # mkdocs loads this file alone
 from docs.site import proto_reference, python_reference  # noqa: E402
 
 LINK = re.compile(r"\[((?:[^][]|\[[^]]*\])*)\]\((?!\w+:|#)([^)#\s]*)(#[\w-]+)?\)")
-IMAGE = re.compile(r'(src|srcset)="docs/')
+IMAGE = re.compile(r'(src|srcset)="(?:docs/)?(images/)')
 # Documents beside docs/, and their pages.
 PAGES = {
     "README.md": "index.md",
@@ -47,13 +47,13 @@ def on_files(files: Files, config: Any) -> Files:
 def on_page_markdown(markdown: str, page: Any, config: Any, files: Files) -> str:
     """The pages of docs/ link to files of the repository, which the site does not have."""
     if page.file.generated_by is None:
-        return relinked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
-    return markdown
+        markdown = relinked(markdown, f"docs/{page.file.src_uri}", page.file.src_uri)
+    # HTML is as it will be served: each page in a folder of its own.
+    return IMAGE.sub(rf'\1="{"" if page.is_homepage else "../"}\2', markdown)
 
 
 def page_of(path: str) -> str:
-    text = IMAGE.sub(r'\1="', (ROOT / path).read_text("utf-8"))
-    return relinked(text, path, PAGES[path])
+    return relinked((ROOT / path).read_text("utf-8"), path, PAGES[path])
 
 
 def relinked(text: str, path: str, page: str) -> str:

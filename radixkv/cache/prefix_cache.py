@@ -81,23 +81,28 @@ LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 class PrefixCache:
     """A prefix cache over `num_slots` slots. Thread-safe: one lock around each call.
 
-    Cost: a look-up some 0.2 ms.
-
     Parameters
     ----------
     num_slots
         Slots of the pool, a multiple of `page_size`: tokens that it holds.
-    max_requests, max_context_len
-        Rows and columns of `req_to_token`. None: as long as the pool allows, up to 131,072.
-    page_size, policy, core
-        See `RadixTree`.
+    max_requests
+        Rows of `req_to_token`: requests that live at once.
+    max_context_len
+        Columns of `req_to_token`: tokens of the longest request. None: as long as the pool allows,
+        up to 131,072.
+    page_size
+        Tokens a page, 1 or more; prompts share whole pages.
+    policy
+        What is evicted first, a name in `radixkv.tree.POLICIES`.
+    core
+        "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
     kv
         The pool whose K/V `fork` and `rollback` copy by themselves.
     max_cached_tokens
         Most that the tree keeps besides what is locked; a longer prompt keeps its beginning.
     estimate_capacity
         Keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up that is
-        counted: what half or four times the memory would give.
+        counted: what half or four times the memory would give. Costs a look-up some 0.2 ms.
     shares
         Reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
 

@@ -45,12 +45,18 @@ class Request:
         Leading tokens whose K/V was there at the last admission.
     tokens
         (length or more,) int32; beyond `length` is room to grow.
-    row, table
-        The row of `pool` that it holds, reserved and unused positions included.
+    row
+        Number of the row of `pool` that it holds.
+    table
+        (max_context_len,) int32: that row, reserved and unused positions included.
     generation
         Of the tree and the weights that its K/V belongs to.
-    prompt_tokens, cached_tokens
-        Of the first admission; what a resumed request finds of its own is resumed_tokens.
+    prompt_tokens
+        Tokens of the prompt at the first admission.
+    cached_tokens
+        Tokens that were cached then.
+    resumed_tokens
+        Tokens that a resumed request found of its own.
     published_tokens
         That it added to the tree.
     """

@@ -31,7 +31,9 @@ class WorkerView(NamedTuple):
         Its name.
     state
         waiting, current, or behind.
-    epoch, revision
+    epoch
+        The life of its cache that is followed.
+    revision
         Up to which its changes are applied.
     lag
         Revisions that it is known to have made since.
@@ -115,8 +117,10 @@ class PrefixIndex:
         ----------
         worker
             The worker's name.
-        page_size, num_slots
-            Of its cache. The index takes at most `num_slots` tokens of it, and as many of a
+        page_size
+            Tokens a page of its cache.
+        num_slots
+            Slots of its cache. The index takes at most so many tokens of it, and as many of a
             snapshot under way, whatever it reports; None: no limit.
 
         Raises

@@ -185,8 +185,10 @@ class Router:
             The worker's name.
         source
             Begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
-        page_size, num_slots
-            See `PrefixIndex.add_worker`.
+        page_size
+            Tokens a page of its cache.
+        num_slots
+            Slots of its cache; see `PrefixIndex.add_worker`.
         address
             For people, in `workers`.
 

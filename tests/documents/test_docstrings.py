@@ -48,8 +48,7 @@ def sections(text: str) -> dict[str, dict[str, str]]:
     return {
         title: {
             name.strip("*"): said
-            for names, said in re.findall(r"^(\S.*)\n((?:(?:    .*)?\n)+)", body, re.MULTILINE)
-            for name in names.split(", ")
+            for name, said in re.findall(r"^(\S.*)\n((?:(?:    .*)?\n)+)", body, re.MULTILINE)
         }
         for title, body in zip(parts[1::2], parts[2::2], strict=True)
     }

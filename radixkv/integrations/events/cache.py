@@ -28,8 +28,10 @@ class CacheEvents:
         The cache.
     publisher
         Where they go.
-    block_size, names
-        See `BlockTranslator`.
+    block_size
+        Tokens a block; some whole pages.
+    names
+        As which engine makes them; see `BlockTranslator`.
 
     Raises
     ------

@@ -42,8 +42,12 @@ class Generator:
     ----------
     model
         A causal language model of transformers.
-    num_slots, page_size, policy
-        Of the cache that is made.
+    num_slots
+        Slots of the cache that is made.
+    page_size
+        Its tokens a page.
+    policy
+        What it evicts first, a name in `radixkv.tree.POLICIES`.
     max_batch
         Generations that run at once.
     chunk_size

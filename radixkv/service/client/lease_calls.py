@@ -126,8 +126,10 @@ class InsertCall:
 
     Attributes
     ----------
-    token_ids, slots
-        (n,) int32 or what `as_token_ids` reads, one slot a token, on loan to the lease.
+    token_ids
+        (n,) int32, or what `as_token_ids` reads.
+    slots
+        (n,) int32, one a token, on loan to the lease.
     pin_id
         0 without a pin.
     keep
