@@ -1,11 +1,13 @@
-"""The router's index at 64 to 10,000 workers: its memory, and the time of a pick.
+"""The router's index at 64 to 10,000 workers: its set-up, its memory, the time of a pick.
 
 python -m bench.router_width [--nodes 100000] [--rounds 5] [--prompts 200]
 
 Each fleet's workers hold 20 prompts of 2,000 tokens that all have, and on them runs of 100 tokens
 of their own: 100,000 nodes, whatever the number of workers. Prompts of 4,000 tokens follow one of
 the runs. All fleets are asked in turn, in one process; a pick is `Router.pick`, its time the median
-over all rounds. Memory is what the index reports; resident memory is next to it.
+over all rounds, and that of a `Router.finish` is added to it in a figure of its own. Memory is what
+the index reports; resident memory is next to it. Set-up is the processor's time to add workers and
+what they report, for each run.
 """
 
 import argparse
@@ -37,7 +39,7 @@ class Asked:
 
     def __init__(self, workers: int, nodes: int) -> None:
         self.workers, self.runs_each = workers, max(1, (nodes - SYSTEMS) // workers)
-        before = resident()
+        before, took_s = resident(), 0.0
         # What was told while the other fleets were built is still true.
         self.router = Router(silent_after_s=1e9, gone_after_s=1e9)
         systems = [system(at) for at in range(SYSTEMS)]
@@ -48,13 +50,16 @@ class Asked:
                 for at in range(self.runs_each)
             ]
             events = tuple(Event(at + 1, change) for at, change in enumerate(shared + own))
+            took_s -= time.thread_time()
             self.router.add_worker(str(worker))
             self.router.apply(str(worker), Update(1, len(events), events))
+            took_s += time.thread_time()
         index = self.router.index
         self.figures = {
             "nodes": index.num_nodes,
             "MiB": index.num_bytes / MIB,
             "resident MiB": (resident() - before) / MIB,
+            "set-up us": took_s / workers / (SYSTEMS + self.runs_each) * 1e6,
         }
 
     def run(self, worker: int, at: int) -> Any:
@@ -75,8 +80,8 @@ class Asked:
             for worker, at in pairs
         ]
 
-    def ask(self, count: int, seed: int) -> list[float]:
-        """Microseconds of each pick."""
+    def ask(self, count: int, seed: int) -> list[tuple[float, float]]:
+        """Microseconds of each pick, and of its finish when all were picked."""
         taken, picks = [], []
         for ids in self.prompts(count, seed):
             since = time.perf_counter_ns()
@@ -84,9 +89,12 @@ class Asked:
             taken.append((time.perf_counter_ns() - since) / 1e3)
             assert pick.best_length == SYSTEM + RUN
             picks.append(pick)
+        finished = []
         for pick in picks:
+            since = time.perf_counter_ns()
             self.router.finish(pick)
-        return taken
+            finished.append((time.perf_counter_ns() - since) / 1e3)
+        return list(zip(taken, finished, strict=True))
 
     def shrink(self) -> None:
         """All workers but a few leave."""
@@ -98,14 +106,15 @@ class Asked:
 def race(nodes: int, rounds: int, prompts: int) -> dict[int, dict[str, float]]:
     """The figures of each fleet, by its number of workers."""
     fleets = [Asked(workers, nodes) for workers in WIDTHS]
-    taken: dict[int, list[float]] = {fleet.workers: [] for fleet in fleets}
+    taken: dict[int, list[tuple[float, float]]] = {fleet.workers: [] for fleet in fleets}
     for turn in range(rounds):
         for fleet in fleets:
             taken[fleet.workers] += fleet.ask(prompts, turn)
     for fleet in fleets:
-        times = taken[fleet.workers]
-        fleet.figures["pick us"] = statistics.median(times)
-        fleet.figures["pick us, p99"] = float(np.percentile(times, 99))
+        picks, _ = zip(*taken[fleet.workers], strict=True)
+        fleet.figures["pick us"] = statistics.median(picks)
+        fleet.figures["pick us, p99"] = float(np.percentile(picks, 99))
+        fleet.figures["with finish us"] = statistics.median(map(sum, taken[fleet.workers]))
         fleet.shrink()
     return {fleet.workers: fleet.figures for fleet in fleets}
 
@@ -117,6 +126,18 @@ def claims(figures: dict[int, dict[str, float]]) -> list[Claim]:
         Claim("MiB at 1,024 workers", wide["MiB"], "at most", 300),
         Claim("MiB at 10,000 workers", widest["MiB"], "at most", 300),
         Claim("pick at 1,024 workers / at 64", wide["pick us"] / narrow["pick us"], "at most", 2),
+        Claim(
+            "pick and finish at 1,024 workers / at 64",
+            wide["with finish us"] / narrow["with finish us"],
+            "at most",
+            2,
+        ),
+        Claim(
+            "set-up at 10,000 workers / at 1,024, for each run of each",
+            widest["set-up us"] / wide["set-up us"],
+            "at most",
+            2,
+        ),
     ]
 
 
@@ -126,7 +147,7 @@ def show(figures: dict[int, dict[str, float]]) -> str:
     table = Table("workers", *names, title="the router's index by workers", title_justify="left")
     for workers, one in figures.items():
         table.add_row(f"{workers:,}", f"{one['nodes']:,}", *(f"{one[n]:.1f}" for n in names[1:]))
-    console = Console(width=110, record=True)
+    console = Console(width=140, record=True)
     console.print(table)
     return console.export_text()
 

@@ -14,8 +14,8 @@ def load(core: str | None, *, native: str, python: str) -> Any:
     Raises InvalidArgumentError for another, CoreUnavailableError if native is asked for and not
     built.
     """
-    wanted = core or os.environ.get("RADIXKV_CORE") or None
-    if wanted not in (None, "native", "python"):
+    wanted = (os.environ.get("RADIXKV_CORE") or None) if core is None else core
+    if not isinstance(wanted, str | None) or wanted not in (None, "native", "python"):
         raise InvalidArgumentError(
             f'core must be "native", "python" or None; got {wanted!r}', core=wanted
         )

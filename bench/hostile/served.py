@@ -52,10 +52,10 @@ token = "operator"
 
 
 class Served:
-    """`radixkv serve --slots N`."""
+    """`radixkv serve --slots N`. metrics: the address of its metrics, if it serves any."""
 
-    def __init__(self, alone: Alone) -> None:
-        self.address = alone.address
+    def __init__(self, alone: Alone, metrics: str) -> None:
+        self.address, self.metrics = alone.address, metrics
         self._pid = alone.process.pid
 
     def client(self, token: str) -> Client:
@@ -68,14 +68,19 @@ class Served:
 
 
 @contextmanager
-def served(num_slots: int, *, tenant: str = "", engine: str = "") -> Iterator[Served]:
+def served(
+    num_slots: int, *, tenant: str = "", engine: str = "", metrics: bool = False
+) -> Iterator[Served]:
     """A server; tenant, engine: lines for the entries of these tokens."""
     with tempfile.TemporaryDirectory(prefix="radixkv-") as folder:
         file = Path(folder) / "tokens.toml"
         file.write_text(TOKENS.format(tenant=tenant, engine=engine))
-        alone = Alone("--slots", str(num_slots), "--tokens", str(file))
+        arguments = ["--slots", str(num_slots), "--tokens", str(file)]
+        if metrics:
+            arguments += ["--metrics", "127.0.0.1:0"]
+        alone = Alone(*arguments)
         try:
-            yield Served(alone)
+            yield Served(alone, alone.said("metrics") if metrics else "")
         finally:
             alone.process.kill()
             alone.process.communicate()
@@ -111,14 +116,19 @@ def measured(server: Served, seconds: float, pause_s: float = 0.002) -> Waits:
 
 @contextmanager
 def beside(what: str, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A process of its own meanwhile: what this package's module `what` does as a program."""
+    """A process of its own meanwhile: what this package's module `what` does as a program, which
+    prints a line once it is at work. What it takes to start is not measured.
+    """
     command = [sys.executable, "-m", f"bench.hostile.{what}", *arguments]
-    process = subprocess.Popen(command)
+    process = subprocess.Popen(command, stdout=subprocess.PIPE)
+    assert process.stdout is not None
     try:
+        assert process.stdout.readline(), f"{what} ended at once"
         yield process
     finally:
         process.kill()
         process.wait()
+        process.stdout.close()
 
 
 @contextmanager

@@ -77,8 +77,7 @@ class FusedNative(Native, Fused):
 
     def publish(self, admitted: Any, whole: list[int]) -> None:
         key: Any = whole
-        _, handle = self.tree.publish(key, self.ledger, self.row, held=admitted)
-        self.tree.dec_lock_ref(handle)
+        self.tree.publish(key, self.ledger, self.row, held=admitted, unlock=True)
 
 
 class Cache(Contender):

@@ -170,4 +170,22 @@ nb::object AllocatorBinding::free_slots() const {
     return slots;
 }
 
+nb::object AllocatorBinding::free_marks(size_t first, size_t end) const {
+    bool* out;
+    nb::object marks = new_array(end > first ? end - first : 0, out);
+    for (size_t slot = first; slot < end; ++slot) {
+        size_t page = slot / page_size();
+        *out++ = page >= 1 && page <= allocator_.num_pages() &&
+                 !allocator_.is_held(static_cast<uint32_t>(page));
+    }
+    return marks;
+}
+
+nb::list AllocatorBinding::check_integrity() const {
+    nb::list lines;
+    if (!allocator_.lists_what_is_free())
+        lines.append("I1 partition: the list of free pages is not that of the pages not held");
+    return lines;
+}
+
 }  // namespace radixkv

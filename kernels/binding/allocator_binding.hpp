@@ -21,6 +21,8 @@ class AllocatorBinding {
     void free(const int32_t* slots, size_t n);
     void check_slots(nb::handle slots) const;
     nb::object free_slots() const;
+    nb::object free_marks(size_t first, size_t end) const;
+    nb::list check_integrity() const;
     SlotAllocator& slots() { return allocator_; }
 
     // Raises InvalidSlotsError for the first slot that is not in the pool.

@@ -36,6 +36,8 @@ nb::object new_array(size_t n, int32_t*& items) { return new_array_of(NPY_INT32,
 
 nb::object new_array(size_t n, int64_t*& items) { return new_array_of(NPY_INT64, n, items); }
 
+nb::object new_array(size_t n, bool*& items) { return new_array_of(NPY_BOOL, n, items); }
+
 nb::object copy_array(const int32_t* items, size_t n) {
     int32_t* out;
     nb::object array = new_array(n, out);
@@ -72,6 +74,21 @@ ArrayView<Item> view(nb::handle object) {
 }  // namespace
 
 ArrayView<int32_t> view_int32(nb::handle object) { return view<int32_t>(object); }
+
+nb::object first_items(nb::handle object, size_t n) {
+    auto array = view_int32(object);
+    if (!array) return {};
+    auto* whole = reinterpret_cast<PyArrayObject*>(object.ptr());
+    npy_intp size = static_cast<npy_intp>(std::min(n, array.size));
+    PyObject* first = PyArray_New(&PyArray_Type, 1, &size, NPY_INT32, nullptr, PyArray_DATA(whole),
+                                  0, NPY_ARRAY_CARRAY_RO, nullptr);
+    if (!first) throw nb::python_error();
+    nb::object owned = nb::steal(first);
+    Py_INCREF(object.ptr());
+    if (PyArray_SetBaseObject(reinterpret_cast<PyArrayObject*>(first), object.ptr()) < 0)
+        throw nb::python_error();
+    return owned;
+}
 
 int32_t* writable_int32(nb::handle object, size_t size) {
     auto array = view_int32(object);

@@ -10,9 +10,10 @@ namespace radixkv {
 
 void import_numpy();
 
-// An int32 or int64 array of `n` items, and where they are. Throws std::bad_alloc.
+// An int32, int64 or bool array of `n` items, and where they are. Throws std::bad_alloc.
 nanobind::object new_array(size_t n, int32_t*& items);
 nanobind::object new_array(size_t n, int64_t*& items);
+nanobind::object new_array(size_t n, bool*& items);
 
 nanobind::object copy_array(const int32_t* items, size_t n);
 
@@ -32,6 +33,10 @@ void* array_data(nanobind::handle array);
 
 // Empty unless `object` is exactly such a NumPy array of that type.
 ArrayView<int32_t> view_int32(nanobind::handle object);
+
+// The first `n` items of such an array, or all: a view, for a third of what a slice costs. Nothing:
+// it is another object.
+nanobind::object first_items(nanobind::handle object, size_t n);
 ArrayView<int64_t> view_int64(nanobind::handle object);
 ArrayView<double> view_double(nanobind::handle object);
 

@@ -90,6 +90,50 @@ class NodeTable {
     std::vector<NodeFacts> rows_;
 };
 
+// What `begin_check` gives: every invariant, some nodes at a time.
+class Check {
+  public:
+    Check(nb::object tree, nb::handle num_slots)
+        : tree_(std::move(tree)), check_(owner().begin_check(num_slots)) {}
+
+    nb::list take(size_t num_nodes) {
+        check_valid();
+        if (check_->has_seen_all()) {
+            is_done_ = true;
+            return owner().compare_sums(*check_);
+        }
+        nb::list lines;
+        for (const std::string& line : check_->look(num_nodes)) lines.append(line.c_str());
+        check_valid();
+        return lines;
+    }
+
+    nb::object marks(size_t first, size_t end) const {
+        check_valid();
+        bool* out;
+        nb::object marks = new_array(end > first ? end - first : 0, out);
+        for (size_t slot = first; slot < end; ++slot) *out++ = check_->holds(slot);
+        return marks;
+    }
+
+    bool is_done() const { return is_done_; }
+
+    void close() { check_.reset(); }
+
+  private:
+    TreeBinding& owner() const { return *nb::inst_ptr<TreeBinding>(tree_); }
+
+    void check_valid() const {
+        if (check_ && !check_->is_void()) return;
+        raise(python().StaleHandleError,
+              "the tree was reset during its check, or memory ran out; begin again");
+    }
+
+    nb::object tree_;  // outlives the check
+    std::unique_ptr<TreeCheck> check_;
+    bool is_done_ = false;
+};
+
 void bind_tree(nb::module_& module) {
     const nb::object& space = python().default_namespace;
     nb::tuple none;
@@ -98,29 +142,29 @@ void bind_tree(nb::module_& module) {
              "policy"_a.none() = "lru", "shares"_a.none() = python().no_shares)
         .def("match_prefix", &TreeBinding::match_prefix, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "checked"_a = false)
+             "checked"_a.none() = false)
         .def("match_handle", &TreeBinding::match_handle, "token_ids"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("path_slots", &TreeBinding::path_slots, "handle"_a.none())
         .def("path_slices", &TreeBinding::path_slices, "handle"_a.none(), "most"_a.none())
         .def("probe", &TreeBinding::probe, "token_ids"_a.none(), "namespace"_a.none() = space,
-             nb::kw_only(), "content"_a.none() = none, "checked"_a = false)
+             nb::kw_only(), "content"_a.none() = none, "checked"_a.none() = false)
         .def("probe_batch", &TreeBinding::probe_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("match_batch", &TreeBinding::match_batch, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("match_lengths", &TreeBinding::match_lengths, "prompts"_a.none(),
-             "namespace"_a.none() = space, nb::kw_only(), "checked"_a = false)
+             "namespace"_a.none() = space, nb::kw_only(), "checked"_a.none() = false)
         .def("inc_lock_ref", &TreeBinding::inc_lock_ref, "handle"_a.none())
         .def("path_of", &TreeBinding::path_of, "handle"_a.none())
         .def("dec_lock_ref", &TreeBinding::dec_lock_ref, "handle"_a.none())
         .def("insert", &TreeBinding::insert, "token_ids"_a.none(), "slots"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false, "after"_a.none() = nb::none(),
-             "checked"_a = false)
+             "priority"_a.none() = 0, "chunked"_a.none() = false, "after"_a.none() = nb::none(),
+             "checked"_a.none() = false)
         .def("insert_from", &TreeBinding::insert_from, "token_ids"_a.none(), "tickets"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "priority"_a.none() = 0,
-             "chunked"_a = false, "after"_a.none() = nb::none())
+             "chunked"_a.none() = false, "after"_a.none() = nb::none())
         .def("evict", &TreeBinding::evict, "num_tokens"_a.none(), "namespace"_a.none() = nb::none(),
              nb::kw_only(), "wanted"_a.none() = 0)
         .def("evict_below", &TreeBinding::evict_below, "token_ids"_a.none(),
@@ -142,11 +186,12 @@ void bind_tree(nb::module_& module) {
         .def("reset_into", &TreeBinding::reset_into, "ledger"_a, "readers"_a)
         .def("admit", &TreeBinding::admit, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0)
+             "max_cached"_a.none() = nb::none(), "extra"_a.none() = 0,
+             "length"_a.none() = nb::none())
         .def("publish", &TreeBinding::publish, "token_ids"_a.none(), "ledger"_a, "row"_a.none(),
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none,
-             "priority"_a.none() = 0, "chunked"_a = false, "held"_a.none() = nb::none(),
-             "fence"_a.none() = nb::none())
+             "priority"_a.none() = 0, "chunked"_a.none() = false, "held"_a.none() = nb::none(),
+             "fence"_a.none() = nb::none(), "length"_a.none() = nb::none(), "unlock"_a = false)
         .def_prop_ro("page_size", &TreeBinding::page_size)
         .def_prop_ro("policy", &TreeBinding::policy)
         .def_prop_ro("shares", &TreeBinding::shares)
@@ -159,10 +204,15 @@ void bind_tree(nb::module_& module) {
         .def("take_changes", &TreeBinding::take_changes)
         .def("all_slots", &TreeBinding::all_slots)
         .def("sizes_of", &TreeBinding::sizes_of, "namespace"_a.none())
-        .def("check_integrity", &TreeBinding::check_integrity)
+        .def(
+            "begin_check",
+            [](nb::handle_t<TreeBinding> self, nb::handle num_slots) {
+                return new Check(nb::borrow(self), num_slots);
+            },
+            "num_slots"_a.none() = nb::none())
+        .def("locks", &TreeBinding::locks_of_handles)
+        .def("namespace_of", &TreeBinding::namespace_of, "handle"_a)
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
-        .def("locked_nodes", &TreeBinding::locked_nodes)
-        .def("_slot_marks", &TreeBinding::slot_marks, "size"_a)
         .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
         .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })
         .def("_counters", &TreeBinding::counters)
@@ -178,7 +228,9 @@ void bind_allocator(nb::module_& module) {
         .def("allocate", &AllocatorBinding::allocate, "n"_a.none())
         .def("free", nb::overload_cast<nb::handle>(&AllocatorBinding::free), "slots"_a.none())
         .def("check_range", &AllocatorBinding::check_slots, "slots"_a.none())
-        .def("free_slots", &AllocatorBinding::free_slots);
+        .def("free_slots", &AllocatorBinding::free_slots)
+        .def("free_marks", &AllocatorBinding::free_marks, "first"_a, "end"_a)
+        .def("check_integrity", &AllocatorBinding::check_integrity);
 }
 
 void bind_tickets(nb::module_& module) {
@@ -224,12 +276,18 @@ NB_MODULE(_core, module) {
         .def("__len__", &NodeTable::size)
         .def("facts", &NodeTable::facts, "at"_a)
         .def("codes", &NodeTable::codes, "at"_a);
+    nb::class_<Check>(module, "TreeCheck")
+        .def_prop_ro("is_done", &Check::is_done)
+        .def("take", &Check::take, "num_nodes"_a)
+        .def("marks", &Check::marks, "first"_a, "end"_a)
+        .def("close", &Check::close);
     nb::class_<RunParts>(module, "RunParts")
         .def_prop_ro("is_done", &RunParts::is_done)
         .def("sort", &RunParts::sort)
         .def("take", &RunParts::take, "num_tokens"_a);
     module.def("read_ids", &read_ids, "ids"_a.none());
     module.def("copy_ids", &copy_ids, "ids"_a.none());
+    module.def("append_ids", &append_ids, "ids"_a.none(), "buffer"_a, "at"_a);
     module.def("read_message_ids", &read_message_ids, "message"_a, "sequences"_a, "packed"_a);
     bind_changes(module);
     bind_tree(module);

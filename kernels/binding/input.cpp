@@ -58,6 +58,18 @@ nb::object copied_with_room(const Key& key) {
     return buffer.is_none() ? buffer : nb::make_tuple(buffer, key.size);
 }
 
+// What use(key) answers; None for types that cannot be read in place.
+template <class Use>
+nb::object read_in_place(nb::handle ids, const Use& use) {
+    if (auto list = view_list(ids); list && fits(list.size))
+        return use(ListKey{list.items, static_cast<uint32_t>(list.size)});
+    if (auto array = view_int32(ids); array && fits(array.size))
+        return use(Int32Key{array.items, static_cast<uint32_t>(array.size)});
+    if (auto array = view_int64(ids); array && fits(array.size))
+        return use(Int64Key{array.items, static_cast<uint32_t>(array.size)});
+    return nb::none();
+}
+
 }  // namespace
 
 nb::object read_ids(nb::handle ids) {
@@ -75,13 +87,15 @@ nb::object read_ids(nb::handle ids) {
 }
 
 nb::object copy_ids(nb::handle ids) {
-    if (auto list = view_list(ids); list && fits(list.size))
-        return copied_with_room(ListKey{list.items, static_cast<uint32_t>(list.size)});
-    if (auto array = view_int32(ids); array && fits(array.size))
-        return copied_with_room(Int32Key{array.items, static_cast<uint32_t>(array.size)});
-    if (auto array = view_int64(ids); array && fits(array.size))
-        return copied_with_room(Int64Key{array.items, static_cast<uint32_t>(array.size)});
-    return nb::none();
+    return read_in_place(ids, [](const auto& key) { return copied_with_room(key); });
+}
+
+nb::object append_ids(nb::handle ids, nb::handle buffer, uint32_t at) {
+    return read_in_place(ids, [&](const auto& key) {
+        int32_t* out = writable_int32(buffer, size_t{at} + key.size);
+        bool is_read = out && key.copy(0, key.size, out + at);
+        return is_read ? nb::object(nb::int_(key.size)) : nb::none();
+    });
 }
 
 nb::object aligned(nb::object array) { return view_int32(array) ? array : array.attr("copy")(); }

@@ -65,6 +65,9 @@ nb::object read_ids(nb::handle ids);
 // A copy of the ids in an array with room for a quarter more, and how many they are; None as above.
 nb::object copy_ids(nb::handle ids);
 
+// Writes the ids to `buffer` from `at` on; how many they are. None as above, or without room.
+nb::object append_ids(nb::handle ids, nb::handle buffer, uint32_t at);
+
 // as_token_ids(ids, name), or its error.
 nb::object convert_token_ids(nb::handle ids, const char* name);
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <memory>
 
 #include "input.hpp"
 
@@ -21,13 +22,16 @@ LedgerBinding::LedgerBinding(nb::handle_t<AllocatorBinding> allocator)
       sharers_(zeros(pool(), "int32")),
       is_retired_(zeros(pool(), "bool")) {}
 
-// Frees what waits behind fences that are done, in the order they were given.
+// Frees what waits behind fences that are done, in the order they were given. A query may call the
+// cache: nothing is collected within that, and what it frees waits for the next time.
 void LedgerBinding::collect() {
-    while (is_anything_deferred()) {
+    if (is_collecting_ || !is_anything_deferred()) return;
+    is_collecting_ = true;
+    auto end = [](bool* is_collecting) { *is_collecting = false; };
+    std::unique_ptr<bool, decltype(end)> guard(&is_collecting_, end);
+    for (Py_ssize_t left = PyObject_Size(deferred_.ptr()); left > 0; --left) {
         nb::object first = deferred_[0];
         if (!nb::cast<bool>(nb::bool_(nb::object(first[0].attr("query")())))) return;
-        // A query that called the cache was overtaken by its own call.
-        if (!is_anything_deferred() || !nb::object(deferred_[0]).is(first)) continue;
         nb::object slots = first[1];
         deferred_.attr("popleft")();
         pool().free(slots);

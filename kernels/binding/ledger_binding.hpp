@@ -29,7 +29,10 @@ class LedgerBinding {
     size_t size() const { return size_t{slots().num_slots} + page_size(); }
 
     // Slots that are free or wait behind a fence. May run Python code, which may raise.
-    uint64_t coming_size() { return free_size() + deferred_size(); }
+    uint64_t coming_size() {
+        uint64_t free = free_size();  // a fence that is done changes what waits
+        return free + deferred_size();
+    }
 
     // Makes sure that `take` of that many, which are free then, does not fail.
     void reserve(uint64_t count) { slots().reserve(static_cast<uint32_t>(count / page_size())); }
@@ -57,6 +60,7 @@ class LedgerBinding {
     nb::object allocator_;
     nb::object deferred_;  // a deque of (fence, slots), the first to be done first
     nb::object sharers_, is_retired_;
+    bool is_collecting_ = false;
 };
 
 // Slots on their way to the free ones, or behind a fence if one is given or something waits behind

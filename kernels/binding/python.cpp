@@ -71,6 +71,7 @@ void import_python() {
         .count_codes = content.attr("count_codes"),
         .hash_space = nb::module_::import_("radixkv.tree.prefix_hash").attr("hash_space"),
         .asarray = nb::module_::import_("numpy").attr("asarray"),
+        .as_flag = nb::module_::import_("radixkv.arguments").attr("as_flag"),
         .as_int = nb::module_::import_("radixkv.arguments").attr("as_int"),
         .at_least = nb::module_::import_("radixkv.arguments").attr("at_least"),
         .as_slots = reader.attr("slots"),

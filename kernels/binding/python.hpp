@@ -23,7 +23,7 @@ struct Imports {
     nb::object Namespace, default_namespace;
     nb::object array_type, deque, no_slots, zeros;
     nb::object ContentTable, count_codes, hash_space;
-    nb::object asarray, as_int, at_least, as_slots, as_token_ids, between, check_namespace,
+    nb::object asarray, as_flag, as_int, at_least, as_slots, as_token_ids, between, check_namespace,
         check_pool_shape, check_range, check_whole_pages, get_policy, shares_in_pages;
 };
 

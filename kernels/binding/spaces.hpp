@@ -33,6 +33,7 @@ class Spaces {
     void clear();
 
     size_t size() const { return by_root_.size(); }
+    bool has_root(NodeId root) const { return by_root_.contains(root); }
 
     // In the order in which they came.
     std::vector<NodeId> roots() const;

@@ -25,12 +25,20 @@ uint32_t check_page_size(nb::handle page_size) {
     return static_cast<uint32_t>(value);
 }
 
+std::string policy_names() {
+    std::string names;
+    for (const NamedPolicy& policy : POLICIES)
+        names += (names.empty() ? "" : ", ") + std::string(policy.name);
+    return names;
+}
+
 const NamedPolicy& policy_named(nb::handle name) {
     python().get_policy(name);  // raises for one that is not there
     const NamedPolicy* policy = find_policy(nb::cast<std::string>(name));
     if (policy) return *policy;
     raise(python().InvalidArgumentError,
-          "policy must be one that the native core has; got " + show(name));
+          "policy must be one of " + policy_names() +
+              R"(, or core="python" for those of Python alone; got )" + show(name));
 }
 
 Shares shares_of(nb::handle whole) {
@@ -66,9 +74,7 @@ PyTypeObject* handle_type() {
 
 bool is_given(nb::handle content) {
     if (PyTuple_CheckExact(content.ptr())) return PyTuple_GET_SIZE(content.ptr()) > 0;
-    int truth = PyObject_IsTrue(content.ptr());
-    if (truth < 0) throw nb::python_error();
-    return truth;
+    return !PyList_CheckExact(content.ptr()) || PyList_GET_SIZE(content.ptr()) > 0;
 }
 
 bool fits_int32(nb::handle ids) {
@@ -164,6 +170,13 @@ uint64_t checked_count(nb::handle count, const char* name) {
     return nb::cast<uint64_t>(python().at_least(0, **named));
 }
 
+nb::object first_ids(nb::handle ids, nb::handle length) {
+    if (length.is_none()) return nb::borrow(ids);
+    uint64_t count = checked_count(length, "length");
+    if (nb::object first = first_items(ids, count)) return first;
+    return ids[nb::slice(nb::int_(0), nb::int_(count), nb::none())];
+}
+
 }  // namespace
 
 TreeBinding::TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares)
@@ -197,7 +210,7 @@ std::optional<uint32_t> TreeBinding::probe_key(NodeId root, const Key& key) cons
     return key.is_good(length) ? std::optional(length) : std::nullopt;
 }
 
-uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content, bool checked) {
+uint32_t TreeBinding::probe(nb::handle ids, nb::handle space, nb::handle content, Checked checked) {
     nb::object codes = encode(ids, content, false, checked);
     NodeId root = NONE;
     return with_key(
@@ -248,7 +261,7 @@ nb::object TreeBinding::found_slots(const Path& path, const Descent& found, uint
 }
 
 nb::object TreeBinding::match_prefix(nb::handle ids, nb::handle space, nb::handle content,
-                                     bool checked) {
+                                     Checked checked) {
     nb::object slots;
     Place place = match(ids, space, content, checked, [&](const Path& path, const Descent& found) {
         int32_t* out;
@@ -302,12 +315,14 @@ nb::object TreeBinding::new_handle(const Place& place) const {
 }
 
 // The handle and the node that holds its last token; refuses what is not ours or not there.
-Handle& TreeBinding::resolve(nb::handle object, NodeId& node) const {
+Handle& TreeBinding::resolve(nb::handle object, NodeId& node, const char* name) const {
     const nb::object& error = python().StaleHandleError;
-    if (!Py_IS_TYPE(object.ptr(), handle_type()))
-        raise(error, "the handle belongs to another tree");
+    auto refuse = [&](const std::string& got) {
+        raise(error, std::string(name) + " must be a Handle of this tree; got " + got);
+    };
+    if (!Py_IS_TYPE(object.ptr(), handle_type())) refuse(show(object));
     Handle& handle = *nb::inst_ptr<Handle>(object);
-    if (handle.tree != number_) raise(error, "the handle belongs to another tree");
+    if (handle.tree != number_) refuse("one of another");
     if (handle.epoch != epoch_) {
         raise(error,
               "the handle is of epoch " + std::to_string(handle.epoch) + ", the tree is in " +
@@ -429,7 +444,7 @@ void TreeBinding::insert_codes(nb::handle ids, const nb::object& codes, bool che
 uint32_t TreeBinding::check_known(nb::handle after, nb::handle space) {
     NodeId node;
     if (after.is_none()) return 0;
-    Handle& handle = resolve(after, node);
+    Handle& handle = resolve(after, node, "after");
     if (!handle.locks) {
         raise(python().NotLockedError, "after is not locked; inc_lock_ref comes first");
     }
@@ -448,8 +463,8 @@ TreeBinding::Known TreeBinding::known_by(nb::handle after, size_t size) const {
 }
 
 nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle space,
-                               nb::handle content, nb::handle priority, bool chunked,
-                               nb::handle after, bool checked) {
+                               nb::handle content, nb::handle priority, Chunked chunked,
+                               nb::handle after, Checked checked) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     uint32_t from = check_known(after, space);
@@ -478,7 +493,7 @@ nb::object TreeBinding::insert(nb::handle ids, nb::handle slots, nb::handle spac
 
 // Tickets are looked at first, and taken once they are in the tree.
 nb::object TreeBinding::insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
-                                    nb::handle priority, bool chunked, nb::handle after) {
+                                    nb::handle priority, Chunked chunked, nb::handle after) {
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     TicketRing& ring = checked_tickets(tickets).ring();
@@ -712,8 +727,11 @@ void TreeBinding::prepare_eviction(uint64_t count) {
     reserve_changes(std::min<uint64_t>(count / tree_.page_size, tree_.num_nodes()));
     empty_roots_.reserve(spaces_.size());
     if (!content_codes_) return;
-    uint64_t most = std::min(count, content_codes_);
-    released_ = new_array(most, next_released_);
+    nb::object waiting = std::move(released_);
+    int32_t* begin = waiting ? static_cast<int32_t*>(array_data(waiting)) : next_released_;
+    uint64_t before = next_released_ - begin, most = std::min(count, content_codes_);
+    released_ = new_array(before + most, next_released_);
+    next_released_ = std::copy_n(begin, before, next_released_);
     std::fill_n(next_released_, most, 0);
 }
 
@@ -735,10 +753,20 @@ void TreeBinding::record_eviction(const Evict& evict) noexcept {
 }
 
 // Gives back what was prepared and not needed. Comes last: it runs Python code, which may find no
-// memory.
+// memory. What went is no longer in the tree then, so the call ends well, and the codes wait for
+// the next eviction.
 void TreeBinding::release_content() {
     if (changes_) nb::inst_ptr<Changes>(changes_)->shrink();
-    if (nb::object released = std::move(released_)) content_.attr("release")(released);
+    if (!released_) return;
+    nb::object released = std::move(released_);
+    int32_t* next = next_released_;
+    try {
+        content_.attr("release")(released);
+    } catch (const nb::python_error& error) {
+        if (!error.matches(PyExc_MemoryError)) throw;
+        released_ = std::move(released);
+        next_released_ = next;
+    }
 }
 
 nb::object TreeBinding::reset() {
@@ -775,6 +803,7 @@ void TreeBinding::forget(nb::object& fresh_content) noexcept {
     spaces_.clear();
     changes_.reset();
     content_codes_ = 0;
+    released_.reset();
     ++epoch_;
     std::swap(content_, fresh_content);
 }
@@ -825,9 +854,10 @@ nb::object TreeBinding::take(nb::handle n, LedgerBinding& ledger, nb::handle spa
     return answer;
 }
 
-nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+nb::object TreeBinding::admit(nb::handle token_ids, LedgerBinding& ledger, nb::handle row,
                               nb::handle space, nb::handle content, nb::handle max_cached,
-                              nb::handle extra) {
+                              nb::handle extra, nb::handle length) {
+    nb::object ids = first_ids(token_ids, length);
     uint64_t more = checked_count(extra, "extra");
     uint64_t limit = max_cached.is_none() ? UINT64_MAX : checked_count(max_cached, "max_cached");
     nb::object codes = encode(ids, content, false, true);
@@ -873,9 +903,11 @@ nb::object TreeBinding::admit(nb::handle ids, LedgerBinding& ledger, nb::handle 
     return answer;
 }
 
-nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handle row,
+nb::object TreeBinding::publish(nb::handle token_ids, LedgerBinding& ledger, nb::handle row,
                                 nb::handle space, nb::handle content, nb::handle priority,
-                                bool chunked, nb::handle held, nb::handle fence) {
+                                Chunked chunked, nb::handle held, nb::handle fence,
+                                nb::handle length, bool unlock) {
+    nb::object ids = first_ids(token_ids, length);
     spaces_.check(space);
     int64_t rank = clamp_int(priority, "priority");
     check_known(held, space);
@@ -898,12 +930,12 @@ nb::object TreeBinding::publish(nb::handle ids, LedgerBinding& ledger, nb::handl
         auto stored =
             insert_key(root, key, how, space, handle_in(handle), new_slots, free_duplicates);
         if (!stored) return stored;
-        lock_whole(handle_in(handle));
+        if (!unlock) lock_whole(handle_in(handle));
         if (!held.is_none()) dec_lock_ref(held);
         return stored;
     };
     insert_codes(ids, codes, false, space, [&] { return duplicates.renew(); }, use);
-    set_item(result, 1, std::move(handle));
+    set_item(result, 1, unlock ? nb::none() : std::move(handle));
     return result;
 }
 

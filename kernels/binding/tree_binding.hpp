@@ -6,6 +6,7 @@
 #include <memory>
 
 #include "changes.hpp"
+#include "flag.hpp"
 #include "handle.hpp"
 #include "input.hpp"
 #include "ledger_binding.hpp"
@@ -33,19 +34,19 @@ class TreeBinding {
   public:
     TreeBinding(nb::handle page_size, nb::handle policy, nb::handle shares);
 
-    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, bool checked);
+    nb::object match_prefix(nb::handle ids, nb::handle space, nb::handle content, Checked checked);
     nb::object match_handle(nb::handle ids, nb::handle space, nb::handle content);
     nb::object path_slots(nb::handle handle);
     nb::object path_slices(nb::handle handle, nb::handle most);
-    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content, bool checked);
-    nb::list match_batch(nb::handle prompts, nb::handle space, bool checked);
-    nb::list match_lengths(nb::handle prompts, nb::handle space, bool checked);
-    nb::list probe_batch(nb::handle prompts, nb::handle space, bool checked);
+    uint32_t probe(nb::handle ids, nb::handle space, nb::handle content, Checked checked);
+    nb::list match_batch(nb::handle prompts, nb::handle space, Checked checked);
+    nb::list match_lengths(nb::handle prompts, nb::handle space, Checked checked);
+    nb::list probe_batch(nb::handle prompts, nb::handle space, Checked checked);
     void inc_lock_ref(nb::handle handle);
     void dec_lock_ref(nb::handle handle);
     nb::object path_of(nb::handle handle);
     nb::object insert(nb::handle ids, nb::handle slots, nb::handle space, nb::handle content,
-                      nb::handle priority, bool chunked, nb::handle after, bool checked);
+                      nb::handle priority, Chunked chunked, nb::handle after, Checked checked);
     nb::object evict(nb::handle num_tokens, nb::handle space, nb::handle wanted);
     nb::object evict_below(nb::handle ids, nb::handle space, nb::handle content);
     uint64_t evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
@@ -54,7 +55,7 @@ class TreeBinding {
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
     nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,
-                           nb::handle priority, bool chunked, nb::handle after);
+                           nb::handle priority, Chunked chunked, nb::handle after);
     nb::object evict_to(nb::handle tickets, nb::handle num_tokens, nb::handle most);
     uint64_t evict_into(nb::handle num_tokens, LedgerBinding& ledger, nb::handle fence);
     uint64_t evict_beyond_caps_into(LedgerBinding& ledger, nb::handle fence);
@@ -65,10 +66,11 @@ class TreeBinding {
     // ---- a request's admission and publication: see `RadixTree` ----
 
     nb::object admit(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
-                     nb::handle content, nb::handle max_cached, nb::handle extra);
+                     nb::handle content, nb::handle max_cached, nb::handle extra,
+                     nb::handle length);
     nb::object publish(nb::handle ids, LedgerBinding& ledger, nb::handle row, nb::handle space,
-                       nb::handle content, nb::handle priority, bool chunked, nb::handle held,
-                       nb::handle fence);
+                       nb::handle content, nb::handle priority, Chunked chunked, nb::handle held,
+                       nb::handle fence, nb::handle length, bool unlock);
 
     uint32_t page_size() const { return tree_.page_size; }
     nb::object policy() const { return policy_; }
@@ -83,7 +85,6 @@ class TreeBinding {
     nb::object take_changes();
     nb::object all_slots() const;
     nb::tuple sizes_of(nb::handle space);
-    nb::list check_integrity() const;
 
     // ---- walking: numbers first, so that a tree that changes meanwhile is noticed ----
 
@@ -98,14 +99,18 @@ class TreeBinding {
     std::vector<NodeFacts> table(std::unordered_map<NodeId, nb::object>& spaces) const;
     nb::object codes_of(const NodeFacts& node);
 
-    // A byte for each slot below `size`, 1 where the tree holds it; and how many it holds more than
-    // once, or beyond.
-    nb::tuple slot_marks(size_t size) const;
-    nb::list locked_nodes() const;
+    // ---- checking: see `TreeCheck` ----
+
+    std::unique_ptr<TreeCheck> begin_check(nb::handle num_slots) const;
+    nb::list compare_sums(const TreeCheck& check);
+
+    // How often each locked handle is locked.
+    nb::dict locks_of_handles() const;
+    nb::object namespace_of(nb::handle handle) const;
 
     // ---- pickling ----
 
-    nb::tuple counters() const;
+    nb::tuple counters();
     void restore(nb::handle nodes, nb::tuple counters);
     void restore_history(nb::bytes history, const std::vector<NodeId>& nodes);
 
@@ -192,7 +197,7 @@ class TreeBinding {
     nb::object new_handle(const Place& place) const;
     static Handle& handle_in(const nb::object& object) { return *nb::inst_ptr<Handle>(object); }
     void lock_whole(Handle& handle);
-    Handle& resolve(nb::handle object, NodeId& node) const;
+    Handle& resolve(nb::handle object, NodeId& node, const char* name = "handle") const;
     void wait_for_readers() const;
 
     nb::object policy_;
@@ -207,7 +212,7 @@ class TreeBinding {
     nb::object changes_;  // `Changes` since they were taken, if there are any
     // Of the eviction that is under way; kept, so that it has room before it begins.
     std::vector<NodeId> empty_roots_;
-    nb::object released_;  // codes below 0 that went, then zeros
+    nb::object released_;  // codes below 0 that went, up to next_released_, then zeros
     int32_t* next_released_ = nullptr;
     uint64_t number_;
     uint64_t epoch_ = 1;

@@ -7,8 +7,17 @@ namespace radixkv {
 
 namespace {
 
-// As `collections.abc.Iterable` has it.
-bool is_iterable(nb::handle object) { return Py_TYPE(object.ptr())->tp_iter != nullptr; }
+// iter(prompts), or InvalidTokensError.
+nb::object iterator_of(nb::handle prompts) {
+    PyObject* iterator = PyObject_GetIter(prompts.ptr());
+    if (iterator) return nb::steal(iterator);
+    if (!PyErr_ExceptionMatches(PyExc_TypeError)) throw nb::python_error();
+    PyErr_Clear();
+    raise(python().InvalidTokensError,
+          "prompts must be a sequence of prompts; got " +
+              nb::cast<std::string>(prompts.type().attr("__name__")),
+          nb::arg("value") = prompts);
+}
 
 // Prompts that can be read without the GIL: lists are read into arrays first. Raises what is wrong
 // with one, by its number.
@@ -16,13 +25,8 @@ class Prompts {
   public:
     // checked: they are int32 arrays of token ids.
     Prompts(nb::handle prompts, bool checked) : checked_(checked) {
-        if (!is_iterable(prompts)) {
-            raise(python().InvalidTokensError,
-                  "prompts must be a sequence of prompts; got " +
-                      nb::cast<std::string>(prompts.type().attr("__name__")),
-                  nb::arg("value") = prompts);
-        }
-        for (nb::handle prompt : nb::iter(prompts)) owners_.push_back(nb::borrow(prompt));
+        for (nb::handle prompt : nb::borrow<nb::iterator>(iterator_of(prompts)))
+            owners_.push_back(nb::borrow(prompt));
         for (size_t i = 0; i < owners_.size(); ++i) add(i);
     }
 
@@ -103,7 +107,7 @@ void TreeBinding::wait_for_readers() const {
     }
 }
 
-nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space, bool checked) {
+nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space, Checked checked) {
     Prompts keys(prompts, checked);
     std::vector<uint32_t> lengths(keys.size());
     NodeId root = spaces_.find(space);
@@ -120,7 +124,7 @@ nb::list TreeBinding::probe_batch(nb::handle prompts, nb::handle space, bool che
     return answer;
 }
 
-nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space, bool checked) {
+nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space, Checked checked) {
     Prompts keys(prompts, checked);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);
@@ -130,7 +134,7 @@ nb::list TreeBinding::match_lengths(nb::handle prompts, nb::handle space, bool c
     return answer;
 }
 
-nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space, bool checked) {
+nb::list TreeBinding::match_batch(nb::handle prompts, nb::handle space, Checked checked) {
     Prompts keys(prompts, checked);
     NodeId root = settle([&] { return spaces_.find(space); });
     std::vector<Found> found = find_all(tree_, root, keys, readers_);

@@ -130,52 +130,46 @@ nb::object TreeBinding::codes_of(const NodeFacts& at) {
 
 // ---- checking ----
 
-nb::tuple TreeBinding::slot_marks(size_t size) const {
-    nb::object marks =
-        nb::steal(PyByteArray_FromStringAndSize(nullptr, static_cast<Py_ssize_t>(size)));
-    if (!marks.ptr()) throw nb::python_error();
-    char* held = PyByteArray_AS_STRING(marks.ptr());
-    std::fill_n(held, size, 0);
-    uint64_t num_wrong = 0;
-    std::vector<int32_t> slots;
-    for (const NodeInEpoch& at : walk()) {
-        const Node& node = tree_.node(at.id);
-        slots.resize(node.length);
-        node.copy_slots(0, node.length, slots.data());
-        for (int32_t slot : slots) {
-            bool is_new = slot >= 0 && static_cast<size_t>(slot) < size && !held[slot];
-            if (is_new) held[slot] = 1;
-            num_wrong += !is_new;
-        }
-    }
-    return nb::make_tuple(marks, num_wrong);
-}
-
-nb::list TreeBinding::locked_nodes() const {
-    nb::list locked;
-    for (const NodeInEpoch& at : walk()) {
-        if (tree_.node(at.id).lock_ref) locked.append(info(at));
-    }
-    return locked;
-}
-
 std::vector<Lock> TreeBinding::locks() const {
     std::vector<Lock> locks;
     locked_.each([&](const Handle& handle) { locks.push_back({handle.place, handle.locks}); });
     return locks;
 }
 
-nb::list TreeBinding::check_integrity() const {
-    nb::list lines;
-    for (const std::string& line : check_tree(tree_, spaces_.roots(), locks()))
-        lines.append(line.c_str());
-    nb::list keys;
-    for (const NodeInEpoch& at : walk()) {
-        const Node& node = tree_.node(at.id);
-        if (count_negative(node.tokens(), node.length))
-            keys.append(copy_array(node.tokens(), node.length));
+nb::dict TreeBinding::locks_of_handles() const {
+    nb::dict locks;
+    locked_.each([&](const Handle& handle) { locks[nb::handle(handle.self)] = handle.locks; });
+    return locks;
+}
+
+nb::object TreeBinding::namespace_of(nb::handle handle) const {
+    NodeId node;
+    resolve(handle, node);
+    return node == NONE ? nb::none() : spaces_.space_of(tree_.root_of(node));
+}
+
+std::unique_ptr<TreeCheck> TreeBinding::begin_check(nb::handle num_slots) const {
+    size_t most = 0;
+    if (!num_slots.is_none()) {
+        most = nb::cast<size_t>(num_slots);
+    } else {
+        for (const NodeInEpoch& at : walk()) {
+            const Node& node = tree_.node(at.id);
+            for (uint32_t i = 0; i < node.length; ++i)
+                most = std::max(most, size_t{static_cast<uint32_t>(node.slot(i))} + 1);
+        }
     }
-    nb::object there = python().count_codes(keys), said = content_.attr("uses")();
+    auto is_root = [this](NodeId id) { return spaces_.has_root(id); };
+    return std::make_unique<TreeCheck>(tree_, is_root, most, !num_slots.is_none());
+}
+
+nb::list TreeBinding::compare_sums(const TreeCheck& check) {
+    release_content();
+    nb::list lines;
+    for (const std::string& line : check.compare_sums(locks())) lines.append(line.c_str());
+    nb::dict there;
+    for (auto [number, count] : check.codes()) there[nb::int_(number)] = count;
+    nb::object said = content_.attr("uses")();
     if (!there.equal(said) || nb::len(there) != nb::len(content_)) {
         lines.append(
             ("content: " + show(said) + " codes are counted, " + show(there) + " are there")
@@ -186,7 +180,8 @@ nb::list TreeBinding::check_integrity() const {
 
 // ---- pickling ----
 
-nb::tuple TreeBinding::counters() const {
+nb::tuple TreeBinding::counters() {
+    release_content();
     std::vector<uint64_t> learnt = tree_.policy().save(ids(walk()));
     nb::bytes history(learnt.data(), learnt.size() * sizeof(uint64_t));
     return nb::make_tuple(tree_.ticks(), tree_.runs(), content_, history);

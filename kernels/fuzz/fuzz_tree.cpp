@@ -1,6 +1,6 @@
-// Reads bytes as operations on a tree and its allocator, of which any allocation may fail, and
-// checks after each of them every invariant of the tree, and its answers against an obvious model:
-// where memory ran out, nothing has changed. For libFuzzer: `make fuzz`.
+// Reads bytes as operations on a tree, with shares or without, and its allocator, of which any
+// allocation may fail, and checks after each of them every invariant of the tree, and its answers
+// against an obvious model: where memory ran out, nothing has changed. For libFuzzer: `make fuzz`.
 #include <array>
 #include <optional>
 
@@ -46,9 +46,11 @@ class Fuzz {
   public:
     explicit Fuzz(Bytes bytes)
         : bytes_(bytes),
-          page_(1 + bytes_.below(4)),
-          policy_(POLICIES[bytes_.below(uint32_t{POLICIES.size()})].make),
-          tree_(page_, policy_, bytes_.next() * 0x9e3779b97f4a7c15),
+          kind_(bytes_.next()),
+          page_(1 + kind_ % 4),
+          shares_(kind_ / 4 % 2 ? draw_shares() : Shares()),
+          policy_(draw_policy()),
+          tree_(page_, policy_, bytes_.next() * 0x9e3779b97f4a7c15, shares_),
           pool_(std::in_place, PAGES * page_, page_) {}
 
     void run() {
@@ -62,6 +64,29 @@ class Fuzz {
     }
 
   private:
+    // Of each namespace its own. The reserves together fit the pool.
+    Shares draw_shares() {
+        std::vector<Share> all(SPACES);
+        for (Share& share : all) {
+            share.reserve = bytes_.below(PAGES / SPACES) * page_;
+            if (bytes_.below(2)) share.cap = share.reserve + bytes_.below(PAGES) * page_;
+        }
+        return Shares(std::move(all));
+    }
+
+    NewPolicy draw_policy() {
+        const NamedPolicy& named = POLICIES[bytes_.below(uint32_t{POLICIES.size()})];
+        return shares_.is_set() ? named.make_by_share : named.make;
+    }
+
+    ShareId share_of(size_t space) const { return shares_.is_set() ? space : 0; }
+
+    // A caller that evicts: of a namespace, or of none.
+    ShareId draw_share() {
+        uint32_t drawn = shares_.is_set() ? bytes_.below(SPACES + 1) : SPACES;
+        return drawn == SPACES ? NO_SHARE : static_cast<ShareId>(drawn);
+    }
+
     void operate() {
         switch (bytes_.below(16)) {
             case 0:
@@ -79,9 +104,10 @@ class Fuzz {
             case 8:
                 return unlock(handles_[bytes_.below(HANDLES)]);
             case 9:
-                return evict(bytes_.below(8) * page_);
+                return evict(bytes_.below(8) * page_, draw_share());
             case 10:
-                return evict(bytes_.next());
+                if (shares_.is_set() && bytes_.below(2)) return evict_beyond_caps();
+                return evict(bytes_.next(), draw_share());
             case 11:
                 if (bytes_.next() == 0) clear();
                 return;
@@ -197,7 +223,8 @@ class Fuzz {
         Tokens key = next_key();
         key.resize(key.size() - key.size() % page_);
         uint32_t pages = size_of(key) / page_;
-        if (pages > pool_->free_pages()) evict((pages - pool_->free_pages()) * page_);
+        if (pages > pool_->free_pages())
+            evict((pages - pool_->free_pages()) * page_, share_of(space), pages * page_);
         if (pages > pool_->free_pages()) return;
         Tokens slots(key.size());
         if (!attempt([&] { pool_->allocate(pages, slots.data()); })) return;
@@ -294,7 +321,7 @@ class Fuzz {
 
     // After it, there is no more room for the growth.
     void add_root(size_t space, Growth& growth) {
-        NodeId root = tree_.add_root();
+        NodeId root = tree_.add_root(0, share_of(space));
         try {
             growth = tree_.prepare(path_, growth.found, std::move(growth.leaf));
         } catch (const std::bad_alloc&) {
@@ -304,21 +331,46 @@ class Fuzz {
         roots_[space] = root;
     }
 
-    void evict(uint64_t count) {
-        count = std::min((count + page_ - 1) / page_ * page_, tree_.evictable_size());
+    // For a caller that is going to cache `wanted` tokens.
+    void evict(uint64_t count, ShareId whom, uint64_t wanted = 0) {
+        count = std::min((count + page_ - 1) / page_ * page_, tree_.room_for(whom));
+        evict(count, tree_.shares().claim(whom, wanted, count));
+    }
+
+    void evict_beyond_caps() {
+        for (ShareId id = 0; id < shares_.size(); ++id) {
+            uint64_t own = tree_.shares()[id].beyond_cap(0);
+            evict(own, Claim{id, own});
+            expect(tree_.shares()[id].beyond_cap(0) == 0, "more is kept than the cap");
+        }
+    }
+
+    void evict(uint64_t count, Claim claim) {
         Tokens slots(count);
         uint64_t trimmed = 0;
+        const Shares before = tree_.shares();
         bool is_done = attempt([&] {
             tree_.evict(
                 count, slots.data(),
                 [&](const Trim& trim) { trimmed += trim.node.length - trim.keep; },
-                [&](NodeId root) { drop_root(root); });
+                [&](NodeId root) { drop_root(root); }, claim);
         });
         expect(is_done, "an eviction found no memory");
         expect(trimmed == count, "evict names other tokens than it frees");
         for (uint64_t at = 0; at < count; at += page_) forget(&slots[at]);
         for (const Model& model : models_) model.expect_no_gap();
         expect(pool_->free(slots.data(), slots.size()), "the pool refuses evicted slots");
+        expect_claimed(before, claim);
+    }
+
+    // Its own tokens go first as far as it claims; of others what is reserved stays.
+    void expect_claimed(const Shares& before, const Claim& claim) const {
+        for (ShareId id = 0; shares_.is_set() && id < before.size(); ++id) {
+            uint64_t gone = before[id].size() - tree_.shares()[id].size();
+            if (id == claim.share) expect(gone >= claim.own, "others' tokens go before its own");
+            if (id != claim.share)
+                expect(gone <= before[id].spare(), "reserved tokens are evicted");
+        }
     }
 
     void forget(const int32_t* slots) {
@@ -345,7 +397,7 @@ class Fuzz {
 
     // ---- checking ----
 
-    void check() const {
+    void check() {
         std::vector<Lock> locks;
         for (const FuzzHandle& handle : handles_) {
             NodeId node;
@@ -353,16 +405,39 @@ class Fuzz {
                    "a handle resolves to tokens that are gone, or not to those that are there");
             if (handle.locks) locks.push_back({handle.place, handle.locks});
         }
-        for (const std::string& line : check_tree(tree_, roots(), locks)) {
+        expect_none(check_tree(tree_, roots(), locks, num_slots()));
+        check_on(locks);
+        check_sizes();
+    }
+
+    static void expect_none(const std::vector<std::string>& lines) {
+        for (const std::string& line : lines) {
             std::fprintf(stderr, "%s\n", line.c_str());
             expect(false, "an invariant");
         }
-        check_sizes();
     }
+
+    // A check that goes on from step to step reports nothing either, whatever they changed.
+    void check_on(const std::vector<Lock>& locks) {
+        if (!slow_check_ || slow_check_->is_void() || slow_check_->has_seen_all()) {
+            auto is_root = [&](NodeId id) {
+                return id != NONE && std::find(roots_.begin(), roots_.end(), id) != roots_.end();
+            };
+            slow_check_.reset();
+            slow_check_.emplace(tree_, is_root, num_slots());
+        }
+        expect_none(slow_check_->look(2));
+        if (slow_check_->has_seen_all()) expect_none(slow_check_->compare_sums(locks));
+    }
+
+    size_t num_slots() const { return size_t{PAGES + 1} * page_; }
 
     void check_sizes() const {
         uint64_t all = 0, locked = 0;
         for (size_t space = 0; space < SPACES; ++space) {
+            if (shares_.is_set())
+                expect(tree_.shares()[share_of(space)].size() == models_[space].size(),
+                       "a share counts other tokens than are cached of it");
             expect((models_[space].size() == 0) == (roots_[space] == NONE),
                    "a namespace has a root exactly while something is cached in it");
             all += models_[space].size();
@@ -383,25 +458,33 @@ class Fuzz {
 
     // A copy made node by node is sound and evicts in the same order.
     void compare_with_copy() {
-        Tree copy(page_, policy_, 7);
+        Tree copy(page_, policy_, 7, shares_);
         std::vector<NodeId> copied, all, all_copied;
         for (NodeId root : roots()) copied.push_back(copy_space(root, copy));
         for (NodeId root : roots()) tree_.walk(root, all);
         for (NodeId root : copied) copy.walk(root, all_copied);
         copy.policy().load(tree_.policy().save(all), all_copied);
         copy.restore_order(tree_.ticks(), tree_.runs());
-        expect(check_tree(copy, copied, {}).empty(), "the copy is not sound");
+        expect_none(check_tree(copy, copied, {}, num_slots()));
         expect(copy.evictable_size() == tree_.evictable_size(), "the copy has another size");
-        while (tree_.evictable_size()) {
+        compare_evictions(copy, NO_SHARE);
+        for (ShareId id = 0; shares_.is_set() && id < shares_.size(); ++id)
+            compare_evictions(copy, id);
+        expect(tree_.evictable_size() == 0, "what may be evicted for all shares is not all");
+    }
+
+    void compare_evictions(Tree& copy, ShareId whom) {
+        while (tree_.room_for(whom)) {
             Tokens own(page_), other(page_);
-            tree_.evict(page_, own.data(), [](const Trim&) {}, [](NodeId) {});
-            copy.evict(page_, other.data(), [](const Trim&) {}, [](NodeId) {});
+            Claim claim{whom, 0};
+            tree_.evict(page_, own.data(), [](const Trim&) {}, [](NodeId) {}, claim);
+            copy.evict(page_, other.data(), [](const Trim&) {}, [](NodeId) {}, claim);
             expect(own == other, "the copy evicts in another order");
         }
     }
 
     NodeId copy_space(NodeId root, Tree& copy) const {
-        std::map<NodeId, NodeId> by_id{{root, copy.add_root()}};
+        std::map<NodeId, NodeId> by_id{{root, copy.add_root(0, tree_.node(root).share)}};
         std::vector<NodeId> all;
         tree_.walk(root, all);
         for (NodeId id : all) {
@@ -416,7 +499,9 @@ class Fuzz {
     static constexpr uint32_t REFUSED = ~0u, NO_MEMORY = ~0u - 1;
 
     Bytes bytes_;
+    const uint32_t kind_;
     const uint32_t page_;
+    const Shares shares_;  // as they are at the start
     const NewPolicy policy_;
     Tree tree_;
     Path path_;
@@ -425,6 +510,7 @@ class Fuzz {
     std::array<Model, SPACES> models_{Model(page_), Model(page_), Model(page_)};
     std::array<FuzzHandle, HANDLES> handles_;
     Tokens key_;
+    std::optional<TreeCheck> slow_check_;
     std::optional<unsigned> fails_after_;  // allocations of the next change
 };
 

@@ -66,6 +66,18 @@ class SlotAllocator {
         return pages;
     }
 
+    // Whether exactly the pages that are not held can be handed out; for checks.
+    bool lists_what_is_free() const {
+        std::vector<bool> is_listed(is_held_.size());
+        for (uint32_t page : freed_) {
+            if (page < 1 || page > handed_out_ || is_held_[page] || is_listed[page]) return false;
+            is_listed[page] = true;
+        }
+        auto first = is_held_.begin() + 1, fresh = first + handed_out_;
+        return std::count(first, fresh, uint8_t{false}) == static_cast<ptrdiff_t>(freed_.size()) &&
+               std::count(fresh, is_held_.end(), uint8_t{true}) == 0;
+    }
+
   private:
     // `size` is the page size, as a constant where that is worth it.
     template <class Size>

@@ -65,6 +65,11 @@ class TokenRun {
     // Tokens there is room for: more than `length` after a trim, at most twice as many.
     uint32_t capacity() const { return capacity_; }
 
+    int32_t slot(uint32_t at) const {
+        assert(at < length);
+        return is_range() ? first_slot_ + static_cast<int32_t>(at) : scattered()[at];
+    }
+
     // Int: int32_t or int64_t.
     template <class Int>
     void copy_slots(uint32_t from, uint32_t n, Int* out) const {

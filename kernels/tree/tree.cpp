@@ -33,6 +33,7 @@ void Tree::clear() noexcept {
     evictable_ = protected_ = 0;
     ticks_ = runs_ = 0;
     num_locked_ = num_tails_ = 0;
+    for (NodeWatcher* watcher : std::exchange(watchers_, {})) watcher->forgets_all();
 }
 
 // ---- looking ----
@@ -116,6 +117,7 @@ void Tree::add_lock(NodeId id, int step) noexcept {
         Node& node = nodes_[id];
         bool was_free = node.lock_ref == 0;
         assert(step > 0 || !was_free);
+        tell_leaves(id, node.length);
         node.lock_ref += step;
         if (was_free || node.lock_ref == 0) {
             int64_t moved = was_free ? int64_t{node.length} : -int64_t{node.length};
@@ -126,6 +128,7 @@ void Tree::add_lock(NodeId id, int step) noexcept {
             num_locked_ += was_free ? 1 : -1;
             policy_->place(id);
         }
+        tell_enters(id, node.length);
         id = node.parent;
     }
 }
@@ -187,6 +190,7 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) noexcept {
 NodeId Tree::split(NodeId id, TokenRun&& head_run, TokenRun&& tail_run) noexcept {
     uint32_t at = head_run.length;
     assert(0 < at && at < nodes_[id].length && at % page_size == 0);
+    tell_leaves(id, 0);
     NodeId head_id = nodes_.add();
     Node &node = nodes_[id], &head = nodes_[head_id];
     head.start = node.start;
@@ -203,6 +207,8 @@ NodeId Tree::split(NodeId id, TokenRun&& head_run, TokenRun&& tail_run) noexcept
     add_child(head_id, id);
     policy_->split(head_id, id);
     policy_->resized(id);
+    tell_enters(head_id, 0);
+    tell_enters(id, 0);
     assert(node.parent == head_id && head.end() == node.start && !head.is_leaf());
     return head_id;
 }
@@ -220,6 +226,7 @@ NodeId Tree::add_leaf(NodeId parent, TokenRun&& run, int64_t priority) noexcept 
     evictable_ += leaf.length;
     shares_.add(leaf.share, leaf.length);
     policy_->leafness_changed(parent);
+    tell_enters(id, 0);
     return id;
 }
 
@@ -321,6 +328,7 @@ void Tree::walk(NodeId root, std::vector<NodeId>& out) const {
 
 NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
     assert(nodes_[parent].is_alive() && run.length > 0 && run.length % page_size == 0);
+    assert(watchers_.empty());
     reserve(1, 0);
     NodeId id = nodes_.add();
     Node& node = nodes_[id];

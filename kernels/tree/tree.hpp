@@ -4,6 +4,7 @@
 #include <cassert>
 #include <cstdint>
 #include <memory>
+#include <utility>
 #include <vector>
 
 #include "arena.hpp"
@@ -47,6 +48,23 @@ struct Growth {
 struct Trim {
     const Node& node;
     uint32_t keep;
+};
+
+// Gets what each node holds before that changes, and after: for a check that goes on meanwhile. It
+// changes nothing of the tree.
+class NodeWatcher {
+  public:
+    virtual ~NodeWatcher() = default;
+
+    // The node is about to change; its tokens from `keep` on are about to go, all of them with the
+    // node or to another.
+    virtual void leaves(NodeId id, uint32_t keep) noexcept = 0;
+
+    // It has changed, or is new; its tokens from `known` on came meanwhile.
+    virtual void enters(NodeId id, uint32_t known) noexcept = 0;
+
+    // All nodes are gone. It watches no longer.
+    virtual void forgets_all() noexcept = 0;
 };
 
 //     root of a namespace
@@ -183,6 +201,10 @@ class Tree {
     // After all nodes: the order of eviction and the counters. What the policy learnt comes before.
     void restore_order(uint64_t ticks, uint64_t runs);
 
+    // From now until `unwatch`, or until the tree is cleared.
+    void watch(NodeWatcher& watcher) const { watchers_.push_back(&watcher); }
+    void unwatch(NodeWatcher& watcher) const noexcept { std::erase(watchers_, &watcher); }
+
     friend class TreeCheck;
 
   private:
@@ -197,6 +219,12 @@ class Tree {
     uint32_t run_hash(uint64_t run) const;
     NodeId cut_end(uint64_t run) const;
     void reserve(NodeId fresh, size_t used);
+    void tell_leaves(NodeId node, uint32_t keep) noexcept {
+        for (NodeWatcher* watcher : watchers_) watcher->leaves(node, keep);
+    }
+    void tell_enters(NodeId node, uint32_t known) noexcept {
+        for (NodeWatcher* watcher : watchers_) watcher->enters(node, known);
+    }
     void add_lock(NodeId node, int step) noexcept;
     void add_child(NodeId parent, NodeId child) noexcept;
     void remove_child(NodeId parent, NodeId child) noexcept;
@@ -221,6 +249,7 @@ class Tree {
     // The last node of each run that was split and then lost what came after that node, by the run.
     // There is room for as many more as there are tails.
     EdgeTable cut_runs_;
+    mutable std::vector<NodeWatcher*> watchers_;  // no part of the tree
 };
 
 template <class Key, class IsIt>
@@ -334,6 +363,7 @@ int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim&
     Node& node = nodes_[leaf];
     assert(node.is_leaf() && !node.lock_ref && keep < node.length);
     uint32_t going = node.length - keep;
+    tell_leaves(leaf, keep);
     on_trim(Trim{node, keep});
     policy_->trim(leaf, keep);
     node.copy_slots(keep, going, out);
@@ -342,6 +372,7 @@ int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim&
     if (keep > 0) {
         node.shorten(keep);
         policy_->resized(leaf);
+        tell_enters(leaf, keep);
     } else if (NodeId empty_root = remove_leaf(leaf)) {
         on_empty(empty_root);
     }

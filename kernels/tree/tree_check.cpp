@@ -1,169 +1,280 @@
 #include "tree_check.hpp"
 
 #include <algorithm>
+#include <map>
+#include <new>
 
 namespace radixkv {
 
-class TreeCheck {
-  public:
-    TreeCheck(const Tree& tree, const std::vector<NodeId>& roots) : tree_(tree) {
-        for (NodeId root : roots) tree.walk(root, all_);
+namespace {
+
+// A node with so many tokens takes as long as two without any.
+constexpr uint32_t TOKENS_OF_A_NODE = 256;
+
+std::string number(uint64_t value) { return std::to_string(value); }
+
+std::string pair(const Share& share) {
+    return "(" + number(share.evictable) + ", " + number(share.locked) + ")";
+}
+
+}  // namespace
+
+TreeCheck::TreeCheck(const Tree& tree, IsRoot is_root, size_t num_slots, bool is_pool)
+    : tree_(tree), is_root_(std::move(is_root)), is_pool_(is_pool), held_(num_slots) {
+    there_.shares.resize(tree.shares_.size());
+    tree.watch(*this);
+}
+
+std::string TreeCheck::name(NodeId id) const { return "node " + number(public_id(node(id), id)); }
+
+TreeCheck::Lines TreeCheck::look(size_t count) {
+    Lines lines;
+    for (size_t cost = 0; cost < count && next_ < tree_.nodes_.bound(); ++cost) {
+        NodeId id = next_++;
+        if (!node(id).is_alive()) continue;
+        check_node(id, lines);
+        enters(id, 0);
+        cost += node(id).length / TOKENS_OF_A_NODE;
     }
+    has_seen_all_ = next_ >= tree_.nodes_.bound();  // what comes from now on is followed at once
+    return lines;
+}
 
-    std::vector<std::string> run(const std::vector<Lock>& locks) {
-        check_sizes();
-        check_shares();
-        check_locks(locks);
-        for (NodeId id : all_) check_shape(id);
-        for (NodeId id : all_) check_order(id);
-        check_slots();
-        tree_.policy_->check(all_, tree_.evictable_ + tree_.protected_, lines_);
-        return std::move(lines_);
+// ---- sums ----
+
+void TreeCheck::leaves(NodeId id, uint32_t keep) noexcept {
+    const Node& own = node(id);
+    if (!is_followed(id)) return;
+    count(own, -1);
+    for (uint32_t i = keep; i < own.length; ++i) {
+        remove_slot(own.slot(i));
+        count_code(own.tokens()[i], -1);
     }
+}
 
-  private:
-    using Held = std::vector<uint64_t>;  // by node
-
-    const Node& node(NodeId id) const { return tree_.nodes_[id]; }
-    bool is_root(NodeId id) const { return node(id).parent == NONE; }
-
-    std::string name(NodeId id) const { return "node " + std::to_string(public_id(node(id), id)); }
-
-    static std::string number(uint64_t value) { return std::to_string(value); }
-
-    void check_sizes() {
-        uint64_t evictable = 0, held = 0;
-        for (NodeId id : all_) (node(id).lock_ref ? held : evictable) += node(id).length;
-        if (evictable != tree_.evictable_ || held != tree_.protected_) {
-            lines_.push_back("I2 sizes: evictable " + number(tree_.evictable_) + " and protected " +
-                             number(tree_.protected_) + " are counted, " + number(evictable) +
-                             " and " + number(held) + " are there");
-        }
-        if (all_.size() != tree_.num_nodes()) {
-            lines_.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are counted, " +
-                             number(all_.size()) + " are there");
-        }
+void TreeCheck::enters(NodeId id, uint32_t known) noexcept {
+    const Node& own = node(id);
+    if (!is_followed(id)) return;
+    count(own, 1);
+    for (uint32_t i = known; i < own.length; ++i) {
+        add_slot(own.slot(i));
+        count_code(own.tokens()[i], 1);
     }
+}
 
-    void check_shares() {
-        std::vector<Share> there(tree_.shares_.size());
-        for (NodeId id : all_) {
-            Share& share = there[node(id).share];
-            (node(id).lock_ref ? share.locked : share.evictable) += node(id).length;
-            if (node(id).share != node(node(id).parent).share)
-                lines_.push_back("I2 sizes: " + name(id) + " is of another share than its parent");
-        }
-        for (ShareId id = 0; id < there.size(); ++id) {
-            const Share &own = there[id], &counted = tree_.shares_[id];
-            if (own.evictable == counted.evictable && own.locked == counted.locked) continue;
-            lines_.push_back("I2 sizes: " + pair(counted) + " tokens are counted of share " +
-                             number(id) + ", " + pair(own) + " are there");
-        }
+void TreeCheck::count(const Node& node, int step) noexcept {
+    there_.nodes += step;
+    there_.locks += int64_t{step} * node.lock_ref;
+    if (node.share >= there_.shares.size()) return;  // reported: its parent's is another
+    Share& share = there_.shares[node.share];
+    (node.lock_ref ? share.locked : share.evictable) += int64_t{step} * node.length;
+}
+
+void TreeCheck::count_code(int32_t code, int step) noexcept {
+    if (code >= 0) return;
+    try {
+        auto at = codes_.try_emplace(-(code + 1) / 2).first;
+        if (!(at->second += step)) codes_.erase(at);
+    } catch (const std::bad_alloc&) {
+        is_void_ = true;
     }
+}
 
-    static std::string pair(const Share& share) {
-        return "(" + number(share.evictable) + ", " + number(share.locked) + ")";
+void TreeCheck::add_slot(int32_t slot) noexcept {
+    if (slot < 0 || static_cast<size_t>(slot) >= held_.size()) {
+        ++num_outside_;
+        outside_ = slot;
+    } else {
+        if (held_[slot]) twice_ = slot;
+        held_[slot] = true;
     }
+}
 
-    void check_locks(const std::vector<Lock>& locks) {
-        Held held(tree_.nodes_.bound());
-        for (const Lock& lock : locks) hold(lock, held);
-        for (NodeId id : all_) {
-            if (node(id).lock_ref == held[id]) continue;
-            lines_.push_back("I3 locks: " + name(id) + " has lock_ref " +
-                             number(node(id).lock_ref) + ", " + number(held[id]) +
-                             " handles hold it");
-        }
+void TreeCheck::remove_slot(int32_t slot) noexcept {
+    if (slot < 0 || static_cast<size_t>(slot) >= held_.size()) {
+        --num_outside_;
+    } else {
+        held_[slot] = false;
     }
+}
 
-    void hold(const Lock& lock, Held& held) {
+TreeCheck::Lines TreeCheck::compare_sums(const std::vector<Lock>& locks) const {
+    Lines lines;
+    compare_sizes(lines);
+    compare_shares(lines);
+    compare_locks(locks, lines);
+    if (twice_ >= 0) {
+        lines.push_back("I1 partition: the tree holds slot " + std::to_string(twice_) +
+                        " more than once");
+    }
+    if (is_pool_ && num_outside_) {
+        lines.push_back("I1 partition: the tree holds slot " + std::to_string(outside_) +
+                        ", which is not in the pool");
+    }
+    tree_.policy_->check_sums(tree_.evictable_ + tree_.protected_, lines);
+    return lines;
+}
+
+void TreeCheck::compare_sizes(Lines& lines) const {
+    uint64_t evictable = 0, locked = 0;
+    for (const Share& share : there_.shares) {
+        evictable += share.evictable;
+        locked += share.locked;
+    }
+    if (evictable != tree_.evictable_ || locked != tree_.protected_) {
+        lines.push_back("I2 sizes: evictable " + number(tree_.evictable_) + " and protected " +
+                        number(tree_.protected_) + " are counted, " + number(evictable) + " and " +
+                        number(locked) + " are there");
+    }
+    if (there_.nodes != tree_.num_nodes()) {
+        lines.push_back("I2 sizes: " + number(tree_.num_nodes()) + " nodes are counted, " +
+                        number(there_.nodes) + " are there");
+    }
+}
+
+void TreeCheck::compare_shares(Lines& lines) const {
+    for (ShareId id = 0; id < there_.shares.size(); ++id) {
+        const Share &own = there_.shares[id], &counted = tree_.shares_[id];
+        if (own.evictable == counted.evictable && own.locked == counted.locked) continue;
+        lines.push_back("I2 sizes: " + pair(counted) + " tokens are counted of share " +
+                        number(id) + ", " + pair(own) + " are there");
+    }
+}
+
+// Only what a handle locks is looked at, unless more is locked.
+void TreeCheck::compare_locks(const std::vector<Lock>& locks, Lines& lines) const {
+    std::map<NodeId, uint64_t> held;
+    uint64_t sum = 0;
+    for (const Lock& lock : locks) {
         NodeId id;
         if (!tree_.resolve(lock.place, id)) {
-            lines_.push_back("I3 locks: the tokens of a locked handle of length " +
-                             number(lock.place.length) + " are gone");
-            return;
+            lines.push_back("I3 locks: the tokens of a locked handle of length " +
+                            number(lock.place.length) + " are gone");
+            continue;
         }
         if (id != NONE && node(id).end() != lock.place.length) {
-            lines_.push_back("I3 locks: a locked handle of length " + number(lock.place.length) +
-                             " ends inside " + name(id));
+            lines.push_back("I3 locks: a locked handle of length " + number(lock.place.length) +
+                            " ends inside " + name(id));
         }
-        for (; id != NONE && !is_root(id); id = node(id).parent) held[id] += lock.count;
-    }
-
-    void check_shape(NodeId id) {
-        const Node &own = node(id), &parent = node(own.parent);
-        Int32Key page{own.tokens(), tree_.page_size, true};
-        if (!own.is_alive() || !is_in_table(id) || tree_.child(own.parent, page, 0) != id) {
-            lines_.push_back("I7 reach: " + name(id) +
-                             " is not found from its parent by its first page");
-        }
-        if (own.start != parent.end()) {
-            lines_.push_back("I7 reach: " + name(id) + " starts at " + number(own.start) +
-                             ", its parent ends at " + number(parent.end()));
-        }
-        if (!own.length || own.length % tree_.page_size || own.capacity() < own.length ||
-            own.capacity() > 2 * own.length) {
-            lines_.push_back("I7 reach: " + name(id) + " has " + number(own.length) +
-                             " tokens in room for " + number(own.capacity()));
-        }
-        if (!is_root(own.parent)) check_against_parent(id);
-    }
-
-    bool is_in_table(NodeId id) const {
-        uint32_t hash = tree_.edge_hash(node(id).parent, node(id).tokens());
-        return tree_.edges_.find(hash, [&](NodeId found) { return found == id; }) == id;
-    }
-
-    void check_against_parent(NodeId id) {
-        const Node &own = node(id), &parent = node(own.parent);
-        if (own.recency >= parent.recency) {
-            lines_.push_back("order: " + name(id) + " is not older than its parent " +
-                             name(own.parent));
-        }
-        if (own.lock_ref > parent.lock_ref) {
-            lines_.push_back("I3 locks: " + name(id) + " is locked more often than its parent " +
-                             name(own.parent));
+        for (; id != NONE && !is_root(id); id = node(id).parent) {
+            held[id] += lock.count;
+            sum += lock.count;
         }
     }
-
-    void check_order(NodeId id) {
-        const Policy& policy = *tree_.policy_;
-        bool belongs = policy.is_evictable(id);
-        if (policy.has_place(id) != belongs) {
-            lines_.push_back("order: " + name(id) + (belongs ? " has no place" : " has a place"));
-        } else if (belongs && !policy.is_sound(id)) {
-            lines_.push_back("order: " + name(id) + " does not stand where it belongs");
-        }
+    auto compare = [&](NodeId id, uint64_t count) {
+        if (node(id).lock_ref == count) return;
+        lines.push_back("I3 locks: " + name(id) + " has lock_ref " + number(node(id).lock_ref) +
+                        ", " + number(count) + " handles hold it");
+    };
+    for (auto [id, count] : held) compare(id, count);
+    if (sum == there_.locks) return;
+    for (NodeId id = 1; id < tree_.nodes_.bound(); ++id) {
+        if (node(id).is_alive() && !is_root(id) && !held.contains(id)) compare(id, 0);
     }
+}
 
-    void check_slots() {
-        std::vector<int32_t> slots;
-        std::vector<bool> held;  // slots of a pool are dense
-        for (NodeId id : all_) {
-            slots.resize(node(id).length);
-            node(id).copy_slots(0, node(id).length, slots.data());
-            for (int32_t slot : slots) {
-                auto at = static_cast<uint32_t>(slot);
-                if (at >= held.size())
-                    held.resize(std::max<size_t>(size_t{at} + 1, 2 * held.size()));
-                if (held[at]) {
-                    lines_.push_back("I1 partition: the tree holds slot " + std::to_string(slot) +
-                                     " more than once");
-                    return;
-                }
-                held[at] = true;
-            }
-        }
+// ---- one node ----
+
+void TreeCheck::check_node(NodeId id, Lines& lines) const {
+    if (is_root(id)) {
+        if (node(id).is_leaf() || !is_root_(id))
+            lines.push_back("I7 reach: " + name(id) + " is the root of no namespace");
+        return;
     }
+    NodeId parent = node(id).parent;
+    if (parent >= tree_.nodes_.bound() || !node(parent).is_alive()) {
+        lines.push_back("I7 reach: " + name(id) + " is below a node that is gone");
+        return;
+    }
+    check_shape(id, lines);
+    check_place(id, lines);
+    check_against_parent(id, lines);
+    check_order(id, lines);
+    tree_.policy_->check_node(id, lines);
+}
 
-    const Tree& tree_;
-    std::vector<NodeId> all_;
-    std::vector<std::string> lines_;
-};
+void TreeCheck::check_shape(NodeId id, Lines& lines) const {
+    const Node& own = node(id);
+    if (own.length && own.length % tree_.page_size == 0 && own.capacity() >= own.length &&
+        own.capacity() <= 2 * own.length)
+        return;
+    lines.push_back("I7 reach: " + name(id) + " has " + number(own.length) +
+                    " tokens in room for " + number(own.capacity()));
+}
+
+void TreeCheck::check_place(NodeId id, Lines& lines) const {
+    const Node &own = node(id), &parent = node(own.parent);
+    if (!is_linked(id)) {
+        lines.push_back("I7 reach: " + name(id) + " is not among the children of its parent");
+    }
+    if (!is_found(id)) {
+        lines.push_back("I7 reach: " + name(id) +
+                        " is not found from its parent by its first page");
+    }
+    if (own.start != parent.end()) {
+        lines.push_back("I7 reach: " + name(id) + " starts at " + number(own.start) +
+                        ", its parent ends at " + number(parent.end()));
+    }
+}
+
+// Whether both neighbours in the list of children, or its ends, lead here.
+bool TreeCheck::is_linked(NodeId id) const {
+    const Node &own = node(id), &parent = node(own.parent);
+    bool is_first = parent.first_child == id;
+    NodeId after = own.next_sibling == NONE ? parent.first_child : own.next_sibling;
+    auto is_sibling = [&](NodeId other) {
+        return other != NONE && other < tree_.nodes_.bound() && node(other).is_alive() &&
+               node(other).parent == own.parent;
+    };
+    return is_sibling(own.prev_sibling) && is_sibling(after) &&
+           node(own.prev_sibling).next_sibling == (is_first ? NONE : id) &&
+           node(after).prev_sibling == id;
+}
+
+bool TreeCheck::is_found(NodeId id) const {
+    const Node& own = node(id);
+    uint32_t hash = tree_.edge_hash(own.parent, own.tokens());
+    Int32Key page{own.tokens(), tree_.page_size, true};
+    return tree_.edges_.find(hash, [&](NodeId found) { return found == id; }) == id &&
+           tree_.child(own.parent, page, 0) == id;
+}
+
+void TreeCheck::check_against_parent(NodeId id, Lines& lines) const {
+    const Node &own = node(id), &parent = node(own.parent);
+    if (own.share != parent.share)
+        lines.push_back("I2 sizes: " + name(id) + " is of another share than its parent");
+    if (is_root(own.parent)) return;
+    if (own.recency >= parent.recency) {
+        lines.push_back("order: " + name(id) + " is not older than its parent " + name(own.parent));
+    }
+    if (own.lock_ref > parent.lock_ref) {
+        lines.push_back("I3 locks: " + name(id) + " is locked more often than its parent " +
+                        name(own.parent));
+    }
+}
+
+void TreeCheck::check_order(NodeId id, Lines& lines) const {
+    const Policy& policy = *tree_.policy_;
+    bool belongs = policy.is_evictable(id);
+    if (policy.has_place(id) != belongs) {
+        lines.push_back("order: " + name(id) + (belongs ? " has no place" : " has a place"));
+    } else if (belongs && !policy.is_sound(id)) {
+        lines.push_back("order: " + name(id) + " does not stand where it belongs");
+    }
+}
+
+// ---- all at once ----
 
 std::vector<std::string> check_tree(const Tree& tree, const std::vector<NodeId>& roots,
-                                    const std::vector<Lock>& locks) {
-    return TreeCheck(tree, roots).run(locks);
+                                    const std::vector<Lock>& locks, size_t num_slots) {
+    auto is_root = [&](NodeId id) {
+        return std::find(roots.begin(), roots.end(), id) != roots.end();
+    };
+    TreeCheck check(tree, is_root, num_slots);
+    std::vector<std::string> lines = check.look(SIZE_MAX);
+    std::vector<std::string> sums = check.compare_sums(locks);
+    lines.insert(lines.end(), sums.begin(), sums.end());
+    return lines;
 }
 
 }  // namespace radixkv

@@ -206,6 +206,16 @@ class AttentionBackend(ABC):
             For what the plan, the pool or the backend does not take.
         """
 
+    def explain(self) -> object:
+        """What was chosen for the last step and why, to be printed; see `DeviceAttention`.
+
+        Returns
+        -------
+        object
+            To be printed.
+        """
+        return f"{type(self).__name__} has nothing to choose"
+
     def _planned(self) -> AttentionBatch:
         if self.batch is None:
             raise InvalidArgumentError(

@@ -10,8 +10,8 @@ Choice: TypeAlias = Literal["tree", "flat"]
 class Explanation:
     """What was chosen for a step, and what it rests on; `str()` says it in a line.
 
-    kernels: what computes it: "fa3", "triton", or "cuda" for the tree's own on Hopper (softcap and
-    scales of fp8 are left to Triton even there). flat_us, tree_us: estimates for one layer.
+    kernels: what computes it: "fa3", "triton", or "cuda" for the tree's own on Hopper (softcap is
+    left to Triton even there). flat_us, tree_us: estimates for one layer.
     slots: that the requests see, together; distinct_slots: those without repetition. A tree reads a
     slot once for every item that has it, all but the first time from the card's cache as a rule.
     The numbers are 0 where no plan was made.

@@ -6,7 +6,7 @@ from empty gives exactly what is resident. A reset begins a new epoch: its log s
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import NamedTuple, TypeAlias
@@ -58,9 +58,12 @@ class Update(NamedTuple):
 
 
 class Kept(NamedTuple):
-    """What a log still has. is_complete: whether it begins where its epoch began."""
+    """What a log still has: the changes of one revision after another.
 
-    events: tuple[Event, ...]
+    is_complete: whether it begins where its epoch began.
+    """
+
+    changes: Sequence[Changes | _Clearing]
     is_complete: bool
 
 
@@ -102,6 +105,10 @@ class EventLog:
             lock.release()
         for listener in self._listeners:
             listener()
+
+    def is_last(self, changes: Changes) -> bool:
+        """Whether these were the last that `append` took."""
+        return self._kept.get(self.revision) is changes
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""
@@ -148,12 +155,15 @@ class EventLog:
             return Update(self.epoch, revision, tuple(events))
 
     def kept_until(self, epoch: int, revision: int) -> Kept:
-        """The events of `epoch` that are kept, up to `revision`; none after a reset."""
+        """What is kept of `epoch` up to `revision`; nothing after a reset.
+
+        Cost: O(revisions), some 10 ns each: no event is made.
+        """
         with self._lock:
             if epoch != self.epoch:
                 return Kept((), False)
-            kept = range(self.compact_revision + 1, revision + 1)
-            return Kept(tuple(chain.from_iterable(map(self._events_of, kept))), self.is_complete)
+            kept = [*self._kept.values()][: max(revision - self.compact_revision, 0)]
+            return Kept(kept, self.is_complete)
 
     def position(self) -> tuple[int, int]:
         """The present epoch and revision."""

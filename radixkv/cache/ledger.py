@@ -86,7 +86,7 @@ class SlotLedger:
     @property
     def waiting_size(self) -> int:
         """Slots that are deferred or retired. Cost: O(num_slots)."""
-        return self.deferred_size + int(self.is_retired.sum())
+        return self.deferred_size + int(np.count_nonzero(self.is_retired))
 
     def check_range(self, slots: Int32Array) -> None:
         """Raises InvalidSlotsError for a slot that is not in the pool."""

@@ -16,7 +16,6 @@ from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.ledger import Fence
 from radixkv.cache.request import Request, RequestState
 from radixkv.cache.slots import Slots
-from radixkv.cache.transaction import Transactions
 from radixkv.memory import ReqToTokenPool
 from radixkv.pages import round_down, round_up
 from radixkv.tree import ContentSpan, Handle, Namespace
@@ -59,12 +58,11 @@ class Lifecycle:
         self,
         slots: Slots,
         req_to_token: ReqToTokenPool,
-        transactions: Transactions,
         kv: KVPool | None = None,
     ) -> None:
         self._slots, self._tree, self._ledger = slots, slots.tree, slots.ledger
         self._totals, self._page_size = slots.totals, slots.page_size
-        self._rows, self._transactions = req_to_token, transactions
+        self._rows = req_to_token
         self.kv = kv
         self.live: dict[int, Request] = {}
         # One call, which nothing can come between.
@@ -116,12 +114,13 @@ class Lifecycle:
         table, found = self._rows.rows[row], None
         try:
             found = self._tree.admit(
-                tokens[:length],
+                tokens,
                 self._ledger,
                 table,
                 request.namespace,
                 content=request.content,
                 max_cached=max_cached,
+                length=length,
             )
         finally:  # a fence may raise too
             if found is None or found.handle is None:
@@ -161,8 +160,10 @@ class Lifecycle:
         is_current = request.store and request.generation == self._generation
         if not is_current or not length or (chunked and length <= request.shared):
             return
+        # Where nothing else is to be given back, the one call ends the lock as well.
+        unlock = not chunked and fence is None and length == request.capacity
         published = self._tree.publish(
-            request.tokens[:length],
+            request.tokens,
             self._ledger,
             request.table,
             request.namespace,
@@ -171,6 +172,8 @@ class Lifecycle:
             chunked=chunked,
             held=request.handle,
             fence=fence,
+            length=length,
+            unlock=unlock,
         )
         request.handle, request.shared = published.handle, length
         if new := length - published.prefix_length:
@@ -186,7 +189,8 @@ class Lifecycle:
         self._rows.free(request.row)
         del self.live[request.id]
         request.state, request.handle = state, None
-        self._slots.keep_bound(fence)
+        if self._slots.is_bounded:
+            self._slots.keep_bound(fence)
 
     # ---- branching and going back ----
 
@@ -301,8 +305,7 @@ class Lifecycle:
         if self.kv is None or not len(source):
             return Copies(source, target)
         try:
-            with self._transactions.copying():
-                self.kv.copy(source, target)
+            self.kv.copy(source, target)
         except BaseException:
             self._ledger.give_back(taken, None)
             raise

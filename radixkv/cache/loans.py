@@ -10,18 +10,18 @@ free ──allocate──> on loan ──store──> the tree
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import NamedTuple, final
 
 import numpy as np
 
-from radixkv.arguments import at_least, between
+from radixkv.arguments import as_flag, as_priority, at_least, between, list_of
 from radixkv.arrays import EMPTY, Int32Array
 from radixkv.cache.borrowers import MAX_BORROWER, Borrowers
 from radixkv.cache.lookups import Lookups
 from radixkv.cache.pin import Pin
 from radixkv.cache.slots import Slots
-from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.transaction import Transactions, ending, transaction
 from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
@@ -33,7 +33,8 @@ from radixkv.errors import (
 from radixkv.memory.allocator import check_distinct
 from radixkv.pages import round_down, round_up
 from radixkv.tree import DEFAULT, ContentSpan, Handle, Namespace, TokenIds
-from radixkv.tree.content import Content, check_content, cut_content
+from radixkv.tree.content import Content, cut_content
+from radixkv.tree.namespace import check_namespace
 from radixkv.tree.reader import Reader
 
 
@@ -127,9 +128,10 @@ class Loans:
             self.pins.discard(pin)
             raise
 
-    @transaction
+    @ending
     def unpin(self, pin: Pin) -> None:
-        """Drop a pin. Idempotent."""
+        """Drop a pin. Idempotent. Raises InvalidArgumentError for what is not a pin."""
+        list_of(Pin, [pin], "pin")
         if pin in self.pins:
             self._drop(pin)
             self._slots.keep_bound()
@@ -169,6 +171,8 @@ class Loans:
         InvalidArgumentError for a negative number.
         """
         borrower = between(1, MAX_BORROWER, borrower=borrower)
+        if namespace is not None:
+            check_namespace(namespace)
         totals = self._slots.totals
         before = totals.evicted_tokens
         size = round_up(at_least(0, n=n), self._slots.page_size)
@@ -189,7 +193,7 @@ class Loans:
         Raises InvalidSlotsError, SlotNotAllocatedError, and then nothing was freed.
         """
         given = self._reader.slots(slots)
-        self._check_loaned(borrower, given)
+        self._check_loaned(at_least(0, borrower=borrower), given)
         check_distinct(given)
         size = self._slots.page_size
         if len(np.unique(given // size)) * size != len(given):
@@ -199,6 +203,7 @@ class Loans:
 
     def slots_of(self, borrower: int) -> Int32Array:
         """What is on loan to `borrower`, (n,) int32, ascending. Cost: O(n log n)."""
+        at_least(0, borrower=borrower)
         with self.transactions.lock:
             return self._borrowers.slots_of(borrower)
 
@@ -218,11 +223,11 @@ class Loans:
     def set_aside(self, borrower: int | None, pins: Sequence[Pin]) -> Aside:
         """End a borrower: drop its pins, keep its slots from everyone until `free_aside`.
 
-        borrower: None if it had pins alone.
+        borrower: None if it had pins alone. Raises InvalidArgumentError for another type.
         """
-        slots = EMPTY
+        slots, pins = EMPTY, list_of(Pin, pins, "pins")
         if borrower is not None:
-            slots = self._borrowers.set_aside(borrower)
+            slots = self._borrowers.set_aside(at_least(0, borrower=borrower))
         for pin in pins:
             if pin in self.pins and pin.handle is not None:
                 self._drop(pin)
@@ -231,7 +236,9 @@ class Loans:
 
     @transaction
     def free_aside(self, aside: Aside) -> None:
-        """Free what was set aside."""
+        """Free what was set aside. Raises InvalidArgumentError for anything else."""
+        if not isinstance(aside, Aside):
+            raise InvalidArgumentError(f"aside must be what set_aside gave; got {aside!r}")
         self._slots.ledger.give_back(aside.slots, None)
         self._borrowers.end_aside(aside.slots)
         for pin in aside.pins:
@@ -259,8 +266,10 @@ class Loans:
         StaleWeightsError, and then nothing changed.
         """
         present = self._weights.to_store(namespace)
+        borrower = at_least(0, borrower=borrower)
+        trusted = checked is not False and as_flag(checked, "checked")
         # All is read before anything is checked: reading may call the cache.
-        read = list(inserts) if checked else [self._read(insert) for insert in inserts]
+        read = [self._read(each, trusted) for each in list_of(Insert, inserts, "inserts")]
         for insert in read:
             self._check(borrower, insert)
         check_distinct(np.concatenate([EMPTY, *(insert.slots for insert in read)]))
@@ -317,11 +326,15 @@ class Loans:
 
     # ---- checks ----
 
-    def _read(self, insert: Insert) -> Insert:
-        tokens = self._reader.token_ids(insert.token_ids)
-        slots = self._reader.slots(insert.slots)
-        spans = tuple(check_content(insert.content, len(tokens)))
-        return replace(insert, token_ids=tokens, slots=slots, content=spans)
+    def _read(self, insert: Insert, trusted: bool) -> Insert:
+        tokens, spans = self._reader.key(insert.token_ids, insert.content, trusted)
+        slots = self._reader.slots_once(insert.slots, trusted)
+        keep = as_flag(insert.keep, "keep")
+        priority = as_priority(insert.priority)
+        if insert.pin is not None:
+            list_of(Pin, [insert.pin], "pin")
+        content = tuple(ContentSpan(*span) for span in spans)
+        return Insert(tokens, slots, content, insert.pin, keep, priority)
 
     def _check(self, borrower: int, insert: Insert) -> None:
         tokens, slots = insert.token_ids, insert.slots

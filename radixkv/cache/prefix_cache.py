@@ -15,22 +15,17 @@ Every call happens whole or changes nothing that anyone holds, under one lock (`
 """
 
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import NoReturn, TypeAlias, final
+from itertools import chain
+from typing import NoReturn, final
 
-from radixkv.arguments import at_least, between
+from radixkv.arguments import as_flag, as_priority, at_least, between
 from radixkv.arrays import Int32Array
 from radixkv.cache.capacity import CapacityEstimator
 from radixkv.cache.events import EventLog
 from radixkv.cache.factory import new_ledger
-from radixkv.cache.integrity import (
-    CacheView,
-    check_holders,
-    check_partition,
-    check_readers,
-    check_replay,
-)
+from radixkv.cache.integrity import CacheView, check_replay, check_slices
 from radixkv.cache.ledger import Fence, check_fence
 from radixkv.cache.lifecycle import Copies, Forked, KVPool, Lifecycle
 from radixkv.cache.loans import Loans
@@ -40,7 +35,7 @@ from radixkv.cache.shortage import shortage
 from radixkv.cache.slots import Slots
 from radixkv.cache.snapshot import take_snapshot
 from radixkv.cache.stats import CacheStats, Totals
-from radixkv.cache.transaction import Transactions, transaction
+from radixkv.cache.transaction import Transactions, ending, single_step, transaction
 from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
@@ -61,20 +56,11 @@ from radixkv.tree import (
     new_reader,
     new_tree,
 )
-from radixkv.tree.content import Content, check_content
+from radixkv.tree.content import NO_CONTENT, Content, check_content
 from radixkv.tree.namespace import check_namespace
 from radixkv.tree.shares import NO_SHARES, Shares, check_fit, reserves
 
-Check: TypeAlias = Callable[[CacheView], Iterable[str]]
-_CHECKS: tuple[Check, ...] = (
-    lambda cache: cache.tree.check_integrity(),
-    check_partition,
-    check_holders,
-    check_readers,
-)
-
 DEFAULT_MAX_CONTEXT = 131_072
-LOWEST_PRIORITY, HIGHEST_PRIORITY = -(2**31), 2**31 - 1
 
 
 @final
@@ -149,7 +135,8 @@ class PrefixCache:
         width = round_up(at_least(1, max_context_len=max_context_len), page_size)
         capacity = num_slots if max_cached_tokens is None else min(num_slots, max_cached_tokens)
         check_fit(shares, page_size, capacity)
-        estimator = CapacityEstimator(capacity) if estimate_capacity else None
+        estimates = as_flag(estimate_capacity, "estimate_capacity")
+        estimator = CapacityEstimator(capacity) if estimates else None
 
         self.num_slots, self.page_size = num_slots, page_size
         self.max_context_len = max_context_len
@@ -161,7 +148,7 @@ class PrefixCache:
         self._reader = new_reader(tree.core)
         self._weights = Weights()
         self._lookups = Lookups(self.slots, self._weights, estimator)
-        self._lifecycle = Lifecycle(self.slots, self.req_to_token, self.transactions, kv)
+        self._lifecycle = Lifecycle(self.slots, self.req_to_token, kv)
         self.loans = Loans(
             self._reader, self.slots, self._weights, self._lookups, self.transactions
         )
@@ -243,7 +230,7 @@ class PrefixCache:
 
     # ---- looking ----
 
-    @transaction
+    @single_step
     def match_prefix(
         self,
         token_ids: TokenIds,
@@ -285,7 +272,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.match(tokens, namespace, spans)
 
-    @transaction
+    @single_step
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
@@ -316,7 +303,7 @@ class PrefixCache:
         """
         return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
-    @transaction
+    @single_step
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
@@ -338,7 +325,7 @@ class PrefixCache:
         """
         return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
-    @transaction
+    @single_step
     def probe(
         self,
         token_ids: TokenIds,
@@ -377,7 +364,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.probe(tokens, namespace, spans)
 
-    @transaction
+    @single_step
     def probe_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
@@ -469,12 +456,14 @@ class PrefixCache:
         if resume is not None:
             given = check_content(content, length)
             self._check_resumes(resume, namespace)
-            self._check_kept(resume, given, store, priority)
+            self._check_kept(resume, given, as_flag(store, "store"), priority)
             resume.namespace = self._weights.present(resume.namespace)
             return self._lifecycle.resume(resume, tokens, length, limit)
-        if priority or type(priority) is not int:
-            priority = between(LOWEST_PRIORITY, HIGHEST_PRIORITY, priority=priority)
-        spans = tuple(check_content(content, length)) if content else ()
+        if type(priority) is not int or priority:
+            priority = as_priority(priority)
+        if store is not True:
+            store = as_flag(store, "store")
+        spans = () if content is NO_CONTENT else tuple(check_content(content, length))
         if type(namespace) is not Namespace or namespace.weight_version != self._weights.version:
             namespace = self._weights.to_store(namespace)
         request = self._lifecycle.admit(
@@ -513,14 +502,17 @@ class PrefixCache:
         RequestEndedError
             For a request that does not run.
         """
-        tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
-        self._check_length(request, request.length + len(tokens))
-        if request.length + len(tokens) > len(request.tokens):
-            request.grow(request.length + len(tokens))
-        slots = self._lifecycle.reserve(request, len(tokens))
+        # Read to where they belong, which is nowhere yet if there is no room.
+        count = self._reader.append_ids(token_ids, request.tokens, request.length)
+        if count is None:
+            count = request.write(self._reader.token_ids(token_ids), self._longest)
+        length = request.length + count
+        if length > self._longest or self._reserves:
+            self._check_length(request, length)
+        slots = self._lifecycle.reserve(request, count)
         if slots is not None:
-            request.append(tokens)
+            request.length = length
         return slots
 
     @transaction
@@ -575,7 +567,7 @@ class PrefixCache:
             raise InvalidArgumentError(
                 f"token_ids must have {reserved} tokens or fewer, as reserved; got {len(tokens)}"
             )
-        request.append(tokens)
+        request.length += request.write(tokens, self._longest)
 
     @transaction
     def publish(self, request: Request, up_to: int, *, fence: Fence | None = None) -> None:
@@ -606,7 +598,7 @@ class PrefixCache:
         self._lifecycle.publish(request, computed, fence, chunked=True)
         self.slots.keep_bound(fence)
 
-    @transaction
+    @ending
     def finish(
         self, request: Request, up_to: int | None = None, *, fence: Fence | None = None
     ) -> None:
@@ -628,17 +620,21 @@ class PrefixCache:
         InvalidArgumentError
             Beyond `length`.
         """
-        if self._has_ended(request):
+        is_ours = type(request) is Request and request.pool is self.req_to_token
+        if not (is_ours and request.state == "running") and self._has_ended(request):
             return
         if fence is not None:
             check_fence(fence)
         computed = request.shared
         if up_to is not None:
-            computed = max(between(0, request.length, up_to=up_to), computed)
+            # Each request comes here: what is well is looked at without a call.
+            if type(up_to) is not int or not computed <= up_to <= request.length:
+                up_to = max(between(0, request.length, up_to=up_to), computed)
+            computed = up_to
         self._lifecycle.publish(request, computed, fence, chunked=False)
         self._lifecycle.end(request, "finished", fence)
 
-    @transaction
+    @ending
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
         """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine.
 
@@ -659,7 +655,7 @@ class PrefixCache:
                 self._refuse_foreign(request)
             request.state = "aborted"  # it does not come back either
 
-    @transaction
+    @ending
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
         """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent.
 
@@ -744,7 +740,7 @@ class PrefixCache:
 
     # ---- the whole cache ----
 
-    @transaction
+    @single_step
     def evict(self, num_tokens: int) -> int:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
 
@@ -762,7 +758,7 @@ class PrefixCache:
         """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
-    @transaction
+    @single_step
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:
@@ -796,6 +792,7 @@ class PrefixCache:
         InvalidNamespaceError
             For what is not a `Namespace`.
         """
+        check_namespace(namespace)
         return self.slots.evict_below(token_ids, self._weights.present(namespace), content)
 
     @transaction
@@ -832,7 +829,7 @@ class PrefixCache:
             While requests live or pins are held.
         """
         live, pins = len(self._lifecycle.live), self.loans.num_pins
-        if not force and (live or pins):
+        if not as_flag(force, "force") and (live or pins):
             held = f"{live} live requests" + (f" and {pins} pins" if pins else "")
             raise LiveRequestsError(
                 f"without force, a cache must be free of requests and pins to reset it; got {held}",
@@ -873,41 +870,43 @@ class PrefixCache:
             return [line for lines in self.check_in_steps() for line in lines]
 
     def check_in_steps(self) -> Iterator[list[str]]:
-        """`check_integrity` a step at a time, between which the lock is free.
+        """`check_integrity` a slice at a time, between which the lock is free.
 
-        What each step compares, it sees at one moment. Memory: some 15 bytes a slot.
+        What is sound is never reported, however the cache is used between two slices; what is
+        broken from the first to the last is. A slice keeps the lock a millisecond or two, in the
+        native core. Memory: a bit a slot, and at last what is resident once more.
 
         Returns
         -------
         Iterator[list[str]]
             What is broken, step by step.
         """
-        for check in _CHECKS:
-            yield self._checked(check)
+        slices = check_slices(self._view())
+        while (lines := self._next_of(slices)) is not None:
+            yield lines
         yield from self._check_replay()
 
     def _check_replay(self) -> Iterator[list[str]]:
         for snapshot in take_snapshot(self.lock, self.tree, self.events):
-            yield [] if snapshot is None else list(check_replay(snapshot, self.events))
+            yield []
+            if snapshot is not None:
+                yield from check_replay(snapshot, self.events)
 
     @transaction
-    def _checked(self, check: Check) -> list[str]:
-        return list(check(self._view()))
+    def _next_of(self, slices: Iterator[list[str]]) -> list[str] | None:
+        return next(slices, None)
 
     def _broken_invariants(self) -> list[str]:
-        view = self._view()
-        lines = [line for check in _CHECKS for line in check(view)]
-        return lines + [line for lines in self._check_replay() for line in lines]
+        slices = chain(check_slices(self._view()), self._check_replay())
+        return [line for lines in slices for line in lines]
 
     def _view(self) -> CacheView:
         return CacheView(
             tree=self.tree,
             ledger=self.slots.ledger,
             req_to_token=self.req_to_token,
-            live=list(self._lifecycle.live.values()),
-            private=self._lifecycle.private_slots(),
-            pins=self.loans.pins,
-            borrower_of=self.loans.borrower_of,
+            live=self._lifecycle.live,
+            loans=self.loans,
         )
 
     def why_full(self, num_tokens: int, namespace: Namespace = DEFAULT) -> str | None:
@@ -1014,9 +1013,9 @@ class PrefixCache:
                 request=request.id,
             )
 
-    def _refuse_foreign(self, request: Request) -> NoReturn:
+    def _refuse_foreign(self, request: Request, name: str = "request") -> NoReturn:
         raise InvalidArgumentError(
-            f"request must be of this cache; got request {request.id} of another cache",
+            f"{name} must be of this cache; got request {request.id} of another cache",
             request=request.id,
         )
 
@@ -1024,13 +1023,14 @@ class PrefixCache:
         if not isinstance(request, Request):
             raise InvalidArgumentError(f"resume must be a retracted Request; got {request!r}")
         if request.pool is not self.req_to_token:
-            self._refuse_foreign(request)
+            self._refuse_foreign(request, "resume")
         if request.state != "retracted":
             raise RequestEndedError(
                 f"resume must be a retracted Request; got request {request.id}, which is "
                 f"{request.state}",
                 request=request.id,
             )
+        check_namespace(namespace)
         present = self._weights.present
         if namespace != DEFAULT and present(namespace) != present(request.namespace):
             raise InvalidNamespaceError(
@@ -1044,7 +1044,7 @@ class PrefixCache:
         for name, given, default, kept in (
             ("content", tuple(content), (), request.content),
             ("store", store, True, request.store),
-            ("priority", priority, 0, request.priority),
+            ("priority", as_priority(priority), 0, request.priority),
         ):
             if given not in (default, kept):
                 raise InvalidArgumentError(

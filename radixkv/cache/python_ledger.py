@@ -18,6 +18,7 @@ class PythonLedger(SlotLedger):
         self.sharers = np.zeros(size, np.int32)
         self.is_retired = np.zeros(size, np.bool_)
         self.deferred = deque()
+        self._is_collecting = False
 
     @property
     def free_size(self) -> int:
@@ -49,11 +50,18 @@ class PythonLedger(SlotLedger):
             self.allocator.free(slots)
 
     def _collect(self) -> None:
-        """Free what waits behind fences that are done, in the order they were given."""
-        while self.deferred:
-            first = self.deferred[0]
-            if not first[0].query():
-                return
-            # A query that called the cache was overtaken by its own call.
-            if self.deferred and self.deferred[0] is first:
+        """Free what waits behind fences that are done, in the order they were given.
+
+        A query may call the cache: nothing is collected within that, and what it frees waits for
+        the next time.
+        """
+        if not self.deferred or self._is_collecting:
+            return
+        self._is_collecting = True
+        try:
+            for _ in range(len(self.deferred)):
+                if not self.deferred[0][0].query():
+                    return
                 self.allocator.free(self.deferred.popleft()[1])
+        finally:
+            self._is_collecting = False

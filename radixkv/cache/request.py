@@ -143,38 +143,36 @@ class Request:
         self.shared, self.handle, self.generation = shared, handle, generation
         self._rewritten += 1
 
-    def append(self, token_ids: Int32Array) -> None:
-        """Know more tokens. Amortised O(1) a token.
+    def write(self, token_ids: Int32Array, most: int) -> int:
+        """Write tokens behind those known, unless that is more than `most`; how many they are.
+
+        Amortised O(1) a token.
 
         Parameters
         ----------
         token_ids
-            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+            (n,) int32, checked.
+        most
+            Tokens of the whole request at most.
+
+        Returns
+        -------
+        int
+            How many they are.
 
         Raises
         ------
         OutOfMemoryError
             Where there is no memory for it.
         """
-        length, end = self.length, self.length + len(token_ids)
-        if end > len(self.tokens):
-            self.grow(end)
-        self.tokens[length:end] = token_ids
-        self.length = end
+        end = self.length + len(token_ids)
+        if end <= most:
+            if end > len(self.tokens):
+                self._grow(end)
+            self.tokens[self.length : end] = token_ids
+        return len(token_ids)
 
-    def grow(self, length: int) -> None:
-        """Room for `length` tokens, and for more later.
-
-        Parameters
-        ----------
-        length
-            Tokens.
-
-        Raises
-        ------
-        OutOfMemoryError
-            Where there is no memory for it.
-        """
+    def _grow(self, length: int) -> None:
         try:
             grown = np.empty(length + length // 4 + 16, np.int32)
         except MemoryError:

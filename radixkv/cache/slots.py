@@ -32,6 +32,7 @@ class Slots:
         self.max_cached_tokens = max_cached_tokens
         self.totals = Totals()
         self._has_shares = bool(tree.shares)
+        self.is_bounded = self._has_shares or max_cached_tokens is not None
 
     def take(self, n: int, namespace: Namespace | None = None) -> Int32Array | None:
         """`n` slots, (n,) int32, in whole pages, evicting what is needed.

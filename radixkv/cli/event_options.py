@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.errors import InvalidArgumentError
+from radixkv.extras import missing
 
 if TYPE_CHECKING:
     from radixkv.cache import PrefixCache
@@ -49,9 +50,7 @@ class EventFlags:
         try:
             from radixkv.integrations.events import BLOCK_NAMES, CacheEvents, EventPublisher
         except ImportError as error:
-            raise BackendUnavailableError(
-                f"--kv-events needs {error.name}: pip install 'radixkv[events]'", package=error.name
-            ) from error
+            raise missing("--kv-events", error.name, "events") from error
         if self.kv_names not in BLOCK_NAMES:
             raise InvalidArgumentError(
                 f"--kv-names must be one of {', '.join(BLOCK_NAMES)}; got {self.kv_names!r}"

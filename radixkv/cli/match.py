@@ -10,7 +10,7 @@ import typer
 from rich.table import Table
 
 from radixkv.cli.options import with_options
-from radixkv.cli.show import Json, Target, connect, console, model_packages, print_json
+from radixkv.cli.show import Json, Target, connect, console, print_json
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidTokensError
 
 if TYPE_CHECKING:
@@ -120,20 +120,18 @@ def _parse_ids(text: str) -> list[int]:
 def _encode(texts: list[str], tokenizer: str | None) -> list[list[int]]:
     if not texts:
         return []
+    from radixkv.prompts.gguf import gguf_file
+
     if tokenizer is None:
         raise InvalidArgumentError(f"--tokenizer must be given with --text: {_TOKENIZERS}")
     _check_text(texts)
     path = Path(tokenizer)
     file = path / "tokenizer.json" if path.is_dir() else path
-    if file.suffix == ".json" and file.is_file():
-        return _encode_by_file(texts, file)
-    if tokenizer != "smollm2" and not (path.suffix == ".gguf" and path.is_file()):
+    gguf = gguf_file(tokenizer)
+    if gguf is None and not (file.suffix == ".json" and file.is_file()):
         raise InvalidArgumentError(f"--tokenizer must be {_TOKENIZERS}; got {tokenizer!r}")
-    with model_packages():
-        from radixkv.integrations.transformers import load_tokenizer
-
-    encoder = load_tokenizer(tokenizer)
-    return [list(encoder.encode(item)) for item in texts]
+    encoder = _encoder_of(file if gguf is None else gguf)
+    return [encoder.encode(item).ids for item in texts]
 
 
 def _check_text(texts: list[str]) -> None:
@@ -144,17 +142,20 @@ def _check_text(texts: list[str]) -> None:
         raise InvalidArgumentError("--text must be UTF-8; got other bytes") from None
 
 
-def _encode_by_file(texts: list[str], file: Path) -> list[list[int]]:
+def _encoder_of(file: Path) -> Any:
+    from radixkv.prompts.gguf import tokenizer_json
+
     try:
         from tokenizers import Tokenizer
     except ImportError:
         raise BackendUnavailableError("--text needs tokenizers: pip install tokenizers") from None
+    if file.suffix == ".gguf":
+        return Tokenizer.from_str(tokenizer_json(file))
     try:
-        encoder = Tokenizer.from_file(str(file))
+        return Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises nothing narrower
         reason = f"--tokenizer {file} must be a tokenizer.json: {error}"
         raise InvalidArgumentError(reason) from error
-    return [encoder.encode(item).ids for item in texts]
 
 
 def _table(rows: list[dict[str, Any]], slots: bool) -> Table:

@@ -10,7 +10,8 @@ import typer
 from radixkv.cli.options import with_options
 from radixkv.cli.server_options import ServerFlags, reloading, say_where, signalled
 from radixkv.cli.show import LONGEST_PAUSE_S, Json, connect, print_json
-from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.errors import InvalidArgumentError
+from radixkv.extras import missing
 
 if TYPE_CHECKING:
     from radixkv.prompts import ModelPrompts
@@ -165,9 +166,7 @@ def _follow_engines(router: "Router", engines: dict[str, list[str]], block_size:
     try:
         from radixkv.integrations.events import EngineEvents
     except ImportError as error:
-        raise BackendUnavailableError(
-            f"--events needs {error.name}: pip install 'radixkv[events]'", package=error.name
-        ) from error
+        raise missing("--events", error.name, "events") from error
     for name, endpoints in engines.items():
         source = EngineEvents(*endpoints, block_size=block_size)
         router.add_worker(name, source, page_size=block_size, address=endpoints[0])

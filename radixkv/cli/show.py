@@ -15,7 +15,7 @@ from rich.console import Console, RenderableType
 from rich.live import Live
 from rich.table import Table
 
-from radixkv.errors import BackendUnavailableError
+from radixkv.extras import missing
 
 if TYPE_CHECKING:
     from radixkv.service import Client
@@ -66,9 +66,7 @@ def model_packages() -> Iterator[None]:
 
         yield
     except ImportError as error:
-        raise BackendUnavailableError(
-            f"a model needs {error.name}: pip install 'radixkv[transformers]'", package=error.name
-        ) from error
+        raise missing("a model", error.name, "transformers") from error
 
 
 def show_live(frames: Iterable[RenderableType], every_s: float) -> None:

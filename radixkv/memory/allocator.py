@@ -100,12 +100,41 @@ class TokenToKVAllocator:
         raise NotImplementedError
 
     def free_slots(self) -> Int32Array:
-        """The free slots, (free_size,) int32, for checks.
+        """The free slots, (free_size,) int32, for checks: those that would be handed out.
 
         Returns
         -------
         Int32Array
             (free_size,) int32.
+        """
+        raise NotImplementedError
+
+    def check_integrity(self) -> list[str]:
+        """A line unless exactly the free slots would be handed out. Cost: O(free pages), and a scan
+        of all.
+
+        Returns
+        -------
+        list[str]
+            Empty when all is well.
+        """
+        raise NotImplementedError
+
+    def free_marks(self, first: int, end: int) -> NDArray[np.bool_]:
+        """(end - first,) bool, for checks: which slots from `first` to `end` may not be freed, as
+        they are free. Cost: O(end - first).
+
+        Parameters
+        ----------
+        first
+            The first slot.
+        end
+            One more than the last.
+
+        Returns
+        -------
+        NDArray[np.bool_]
+            (end - first,) bool.
         """
         raise NotImplementedError
 

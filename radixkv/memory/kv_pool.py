@@ -1,6 +1,6 @@
 """The K and V tensors that slots point into."""
 
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -16,6 +16,21 @@ KV_DTYPES = {
     "bfloat16": torch.bfloat16,
     "fp8_e4m3": torch.float8_e4m3fn,
 }
+
+
+class PoolShape(Protocol):
+    """What kernels are chosen by, of a pool of K and V."""
+
+    @property
+    def kv_heads(self) -> int: ...
+    @property
+    def head_dim(self) -> int: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    @property
+    def page_size(self) -> int: ...
 
 
 class MHATokenToKVPool:

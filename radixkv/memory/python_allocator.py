@@ -68,6 +68,18 @@ class PythonAllocator(TokenToKVAllocator):
     def free_slots(self) -> Int32Array:
         return self._slots_of(self._stack[: self._top])
 
+    def check_integrity(self) -> list[str]:
+        listed, count = np.unique(self._stack[: self._top], return_counts=True)
+        is_whole = np.array_equal(listed, np.flatnonzero(~self._is_held[1:]) + 1)
+        if is_whole and (count == 1).all():
+            return []
+        return ["I1 partition: the list of free pages is not that of the pages not held"]
+
+    def free_marks(self, first: int, end: int) -> NDArray[np.bool_]:
+        pages = np.arange(first, end) // self.page_size
+        in_pool = (pages >= 1) & (pages < len(self._is_held))
+        return in_pool & ~self._is_held[np.where(in_pool, pages, 0)]
+
     def _slots_of(self, pages: Int32Array) -> Int32Array:
         if self.page_size == 1:
             return pages.copy()

@@ -87,7 +87,7 @@ class ReqToTokenPool:
                 f"row must be held, one of 0 to {self.max_requests - 1}; got {row!r}"
             )
         self._is_held[row] = False
-        self._free.append(int(row))
+        self._free.append(row if type(row) is int else int(row))
 
     def page_table(self, rows: Sequence[int], width: int, device: Any = "cpu") -> "torch.Tensor":
         """The first `width` slots of each row, (len(rows), width) int32 on `device`.

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.extras import missing
 from radixkv.prompts import content, fields
 from radixkv.prompts.chats import Chat, Message
 from radixkv.prompts.fields import FieldError
@@ -198,9 +199,7 @@ def _rendered(source: str, messages: Any, tools: Any, options: dict[str, Any]) -
     try:
         from transformers.utils.chat_template_utils import render_jinja_template
     except ImportError:
-        raise BackendUnavailableError(
-            "chat logs need transformers: pip install 'radixkv[lab]'", package="transformers"
-        ) from None
+        raise missing("the template of a chat", "transformers", "lab") from None
     options = {"tools": tools, "add_generation_prompt": True, **options}
     # Its annotation says str; it returns the texts and the places of answers in them.
     found: Any = render_jinja_template([messages], chat_template=source, **options)

@@ -10,6 +10,7 @@ import numpy as np
 
 from radixkv.arrays import Int32Array
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.extras import missing
 from radixkv.prompts import content, fields
 from radixkv.prompts.fields import FieldError
 from radixkv.prompts.openai import chat_of
@@ -127,9 +128,7 @@ def _encoder_of(file: Path) -> Any:
     try:
         from tokenizers import Tokenizer
     except ImportError:
-        raise BackendUnavailableError(
-            "text needs tokenizers: pip install 'radixkv[lab]'", package="tokenizers"
-        ) from None
+        raise missing("text", "tokenizers", "lab") from None
     try:
         return Tokenizer.from_file(str(file))
     except Exception as error:  # the package raises nothing narrower

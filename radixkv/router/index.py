@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from radixkv.arguments import at_least
+from radixkv.arguments import as_text, at_least
 from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
 from radixkv.cache.runs import Runs, StoredRun
@@ -16,8 +16,9 @@ from radixkv.router.factory import new_holdings
 from radixkv.router.mirror import Mirror, MirrorPosition, MirrorState
 from radixkv.router.pick_input import BoolArray, FloatArray
 from radixkv.router.spaces import Spaces
+from radixkv.router.worker_rows import WorkerRows
 from radixkv.tree import DEFAULT, Namespace, TokenIds
-from radixkv.tree.content import Content, check_content
+from radixkv.tree.content import NO_CONTENT, Content, check_content
 from radixkv.tree.namespace import check_namespace
 from radixkv.tree.tokens import as_token_ids
 
@@ -101,7 +102,7 @@ class PrefixIndex:
         # Re-entrant: a finalizer or a signal handler may finish a pick at any line here.
         self._lock = threading.RLock()
         self.version = 0
-        self._arrange()
+        self._rows = WorkerRows()
 
     @property
     def core(self) -> str:
@@ -129,16 +130,17 @@ class PrefixIndex:
             For a worker that was added before.
         """
         _check_pool(page_size, num_slots)
+        as_text(worker, "worker")
         with self._lock:
             if worker in self._mirrors:
                 raise InvalidArgumentError(
                     f"worker must be a new name; got {worker!r}, which was added before",
                     worker=worker,
                 )
-            self._mirrors[worker] = Mirror(
-                self._holdings, self._spaces, self._clock, page_size, num_slots
-            )
-            self._arrange()
+            mirror = Mirror(self._holdings, self._spaces, self._clock, page_size, num_slots)
+            self._mirrors[worker] = mirror
+            self._rows.add(worker, mirror)
+            self.version += 1
 
     def set_pool(self, worker: str, page_size: int, num_slots: int | None) -> None:
         """`add_worker`'s `page_size` and `num_slots`, where they become known later.
@@ -154,8 +156,10 @@ class PrefixIndex:
         """
         _check_pool(page_size, num_slots)
         with self._lock:
-            self._mirror(worker).set_pool(page_size, num_slots)
-            self._arrange()
+            mirror = self._mirror(worker)
+            mirror.set_pool(page_size, num_slots)
+            self._rows.show(worker, mirror)
+            self.version += 1
 
     def remove_worker(self, worker: str) -> None:
         """Forget a worker and all it holds.
@@ -173,29 +177,22 @@ class PrefixIndex:
         with self._lock:
             self._mirror(worker).forget()
             del self._mirrors[worker]
-            self._arrange()
+            self._rows.remove(worker)
+            self.version += 1
 
     @property
     def workers(self) -> tuple[str, ...]:
         """Their names, in the order in which they came."""
-        return self._workers
+        return self._rows.names
 
     def _mirror(self, worker: str) -> Mirror:
-        if worker not in self._mirrors:
+        if as_text(worker, "worker") not in self._mirrors:
             known = ", ".join(self._mirrors) or "those that were added"
             raise InvalidArgumentError(
                 f"worker must be one of {known}; got {worker!r}",
                 worker=worker,
             )
         return self._mirrors[worker]
-
-    def _arrange(self) -> None:
-        """After workers or their holders changed: what `lengths` goes by."""
-        self._workers = tuple(self._mirrors)
-        self._holders = np.array([m.holder for m in self._mirrors.values()], np.int64)
-        sizes = np.array([m.page_size for m in self._mirrors.values()], np.int32)
-        self._page_sizes = sizes if (sizes > 1).any() else None
-        self.version += 1
 
     # ---- what workers report ----
 
@@ -225,10 +222,12 @@ class PrefixIndex:
         """
         with self._lock:
             mirror = self._mirror(worker)
+            if not isinstance(update, Update):
+                raise InvalidArgumentError(f"update must be an Update; got {update!r}")
             before, computed = (mirror.holder, mirror.state), mirror.num_computed
             mirror.apply(update)
-            if before != (mirror.holder, mirror.state):
-                self._arrange()
+            self._rows.show(worker, mirror)
+            self.version += before != (mirror.holder, mirror.state)
             return mirror.num_computed - computed
 
     def position(self, worker: str) -> MirrorPosition | None:
@@ -259,10 +258,13 @@ class PrefixIndex:
         revision
             Of the answer.
         """
+        at_least(0, epoch=epoch)
+        at_least(0, revision=revision)
         with self._lock:
             mirror = self._mirror(worker)
             before = mirror.is_stale
             mirror.note(epoch, revision)
+            self._rows.show(worker, mirror)
             self.version += before != mirror.is_stale
 
     def lose(self, worker: str) -> None:
@@ -274,7 +276,9 @@ class PrefixIndex:
             The worker's name.
         """
         with self._lock:
-            self._mirror(worker).lose()
+            mirror = self._mirror(worker)
+            mirror.lose()
+            self._rows.show(worker, mirror)
             self.version += 1
 
     # ---- looking ----
@@ -311,20 +315,21 @@ class PrefixIndex:
         InvalidContentError
             For spans that overlap, or lie outside the prompt.
         """
-        if content:
+        if content is not NO_CONTENT:
             token_ids = as_token_ids(token_ids)
-            token_ids = token_ids[: check_content(content, len(token_ids))[0].start]
+            spans = check_content(content, len(token_ids))
+            token_ids = token_ids[: spans[0].start] if spans else token_ids
         if namespace is not DEFAULT:
             check_namespace(namespace)
         with self._lock:
             root = self._spaces.find(namespace)
             if root is None:
                 as_token_ids(token_ids)
-                return self._workers, np.zeros(len(self._workers), np.int32)
-            lengths = self._holdings.lengths(token_ids, root, self._holders)
-            if self._page_sizes is not None:
-                lengths -= lengths % self._page_sizes
-            return self._workers, lengths
+                return self.workers, np.zeros(len(self.workers), np.int32)
+            lengths = self._holdings.lengths(token_ids, root, self._rows.holders)
+            if self._rows.page_sizes is not None:
+                lengths -= lengths % self._rows.page_sizes
+            return self.workers, lengths
 
     def lookup(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
@@ -366,9 +371,11 @@ class PrefixIndex:
         int
             Tokens.
         """
+        check_namespace(namespace)
         with self._lock:
             holder, root = self._mirror(worker).holder, self._spaces.find(namespace)
             if root is None:
+                as_token_ids(token_ids)
                 return 0
             return int(self._holdings.lengths(token_ids, root, np.array([holder]))[0])
 
@@ -404,10 +411,7 @@ class PrefixIndex:
             (n,) bool, and (n,) float64 seconds.
         """
         with self._lock:
-            mirrors = self._mirrors.values()
-            updated_at = np.array([mirror.updated_at for mirror in mirrors])
-            is_stale = np.array([mirror.is_stale for mirror in mirrors], bool)
-            return is_stale, self._clock() - updated_at
+            return self._rows.is_stale.copy(), self._clock() - self._rows.updated_at
 
     def _view(self, worker: str, mirror: Mirror, now: float) -> WorkerView:
         return WorkerView(

@@ -8,6 +8,7 @@ from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 import numpy as np
 
 from radixkv.errors import InvalidArgumentError
+from radixkv.router.column import Column
 from radixkv.router.pick_input import FloatArray, IntArray
 
 # Recent load fades in so many steps each half-life, so that most picks need not touch it.
@@ -50,7 +51,7 @@ class OpenPick(NamedTuple, Generic[P]):
 
 
 class WorkerLoads(Generic[P]):
-    """Arrays with an item for each worker, in the order of `arrange`.
+    """Arrays with an item for each worker, in the order in which they came.
 
     loads: sums of the load weights of picks that have not ended. A pick that is not finished within
     `window_s` counts as finished.
@@ -70,31 +71,43 @@ class WorkerLoads(Generic[P]):
         self.num_open_of: Counter[str] = Counter()  # by owner
         self._place: dict[str, int] = {}
         self._num_picks, self._step = 0, int(now / self._step_s)
-        self.loads: FloatArray = np.zeros(0)
-        self.pending: FloatArray = np.zeros(0)
-        self.recent_loads: FloatArray = np.zeros(0)
-        self.last_picked: IntArray = np.zeros(0, np.int64)
-        self.arrange(())
+        self._columns = [Column(dtype) for dtype in (float, float, float, np.int64)]
+        self._view()
         self.due_at = -inf
         # Of recent picks, fading as recent loads do: how many, what they left, what was computed.
         self._picked = self._left = self._computed = 0.0
 
-    def arrange(self, workers: tuple[str, ...]) -> None:
-        """These workers from now on; those that were there keep what they have."""
-        before = np.array([self._place.get(worker, -1) for worker in workers], np.int64)
+    def add_worker(self, worker: str) -> None:
+        """One more worker, behind the others. Cost: their mean."""
         usual = self.recent_loads.mean() if len(self.recent_loads) else 0.0
-        self.loads = np.append(self.loads, 0.0)[before]
-        self.pending = np.append(self.pending, 0.0)[before]
-        self.recent_loads = np.append(self.recent_loads, usual)[before]
-        self.last_picked = np.append(self.last_picked, 0)[before]
+        self._place[worker] = len(self._place)
+        for column, item in zip(self._columns, (0.0, 0.0, usual, 0), strict=True):
+            column.append(item)
+        self._view()
+
+    def remove_worker(self, worker: str) -> None:
+        """A worker leaves, with its picks; those behind it move up. O(workers), O(open picks)."""
+        at = self._place.pop(worker)
+        self._place = {name: i for i, name in enumerate(self._place)}
+        for column in self._columns:
+            column.delete(at)
+        self._view()
+        left = {id: one for id, one in self._open.items() if one.pick.worker != worker}
+        if len(left) < len(self._open):
+            self._open = left
+            self.num_open_of = Counter(one.pick.owner for one in left.values())
+
+    def _view(self) -> None:
+        self.loads: FloatArray
+        self.last_picked: IntArray
+        self.loads, self.pending, self.recent_loads, self.last_picked = (
+            column.items for column in self._columns
+        )
         # One item is read or written through these in half the time.
         self._loads: memoryview[Any] = self.loads.data
         self._pending: memoryview[Any] = self.pending.data
         self._recent_loads: memoryview[Any] = self.recent_loads.data
         self._last_picked: memoryview[Any] = self.last_picked.data
-        self._place = {worker: at for at, worker in enumerate(workers)}
-        self._open = {id: one for id, one in self._open.items() if one.pick.worker in self._place}
-        self.num_open_of = Counter(one.pick.owner for one in self._open.values())
 
     def advance(self, now: float) -> None:
         """Fade recent loads, and end the picks that are overdue."""
@@ -180,12 +193,14 @@ class WorkerLoads(Generic[P]):
         Raises InvalidArgumentError for an unknown worker or a load out of range.
         """
         present = np.zeros(len(self._place))
+        if not isinstance(loads, Mapping):
+            raise InvalidArgumentError(f"loads must be a mapping of workers; got {loads!r}")
         for worker, load in loads.items():
             if worker not in self._place:
                 raise InvalidArgumentError(
                     f"loads must name known workers; got {worker!r}", worker=worker
                 )
-            check_load(load, f"the load of {worker!r}")
+            check_load(load, f"loads[{worker!r}]")
             present[self._place[worker]] = load
         return np.array(sorted(self._place[worker] for worker in loads), np.int64), present
 
@@ -197,7 +212,8 @@ def _rest(difference: float) -> float:
 
 def check_load(value: object, name: str) -> None:
     """Raises InvalidArgumentError unless `value` is a number from 0 to `LARGEST_LOAD`."""
-    if not (isinstance(value, (int, float)) and 0 <= value <= LARGEST_LOAD):
+    is_load = isinstance(value, int | float) and 0 <= value <= LARGEST_LOAD
+    if not is_load or isinstance(value, bool):
         raise InvalidArgumentError(
             f"{name} must be a number from 0 to {LARGEST_LOAD:g}; got {value!r}", value=value
         )

@@ -9,9 +9,10 @@ from functools import partial
 from itertools import count
 from typing import Any, NamedTuple, Self
 
+from radixkv.arguments import as_int, as_number, as_text
 from radixkv.arrays import Int32Array
 from radixkv.cache.events import Update
-from radixkv.errors import InvalidTokensError, NoWorkersError
+from radixkv.errors import InvalidArgumentError, InvalidTokensError, NoWorkersError
 from radixkv.router.cache_miss_sampling import (
     BYTES,
     SAMPLE_EVERY,
@@ -154,8 +155,17 @@ class Router:
         probe_every_s: float = 1.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
+        as_number(silent_after_s, "silent_after_s")
+        as_number(gone_after_s, "gone_after_s")
+        as_number(load_window_s, "load_window_s")
+        as_number(recent_half_life_s, "recent_half_life_s", least=1e-3)
+        as_number(probe_every_s, "probe_every_s", most=threading.TIMEOUT_MAX)
         self.index = PrefixIndex(core, clock=clock)
         self.policy = new_policy(policy) if isinstance(policy, str) else policy
+        if not isinstance(getattr(self.policy, "name", None), str):
+            raise InvalidArgumentError(
+                f"policy must be a name in POLICIES or a RoutingPolicy; got {policy!r}"
+            )
         self._clock = clock
         self._loads: WorkerLoads[Pick] = WorkerLoads(load_window_s, recent_half_life_s, clock())
         self._staleness = StalenessWeights(self.index, silent_after_s, gone_after_s)
@@ -197,10 +207,13 @@ class Router:
         InvalidArgumentError
             For a worker that was added before.
         """
+        as_text(address, "address")
+        if source is not None and not callable(source):
+            raise InvalidArgumentError(f"source must begin a watch when called; got {source!r}")
         with self.lock:
             self.index.add_worker(worker, page_size=page_size, num_slots=num_slots)
             self._addresses[worker] = address
-            self._loads.arrange(self.index.workers)
+            self._loads.add_worker(worker)
             if source is not None:
                 self._feeders[worker] = Feeder(self.index, worker, source, self.apply)
                 self._feeders[worker].start()
@@ -222,6 +235,8 @@ class Router:
         InvalidArgumentError
             For a worker that was added before.
         """
+        if not callable(getattr(client, "watch", None)):
+            raise InvalidArgumentError(f"client must be a client of a worker; got {client!r}")
         self.add_worker(worker, watch_of(client, self.index, worker), address=address)
         with self.lock:
             self._prober.add(worker, client, self._feeders[worker])
@@ -239,6 +254,7 @@ class Router:
         InvalidArgumentError
             For an unknown name.
         """
+        as_text(worker, "worker")
         self._prober.remove(worker)
         with self.lock:
             feeder = self._feeders.pop(worker, None)
@@ -247,7 +263,7 @@ class Router:
         with self.lock:
             self.index.remove_worker(worker)
             del self._addresses[worker]
-            self._loads.arrange(self.index.workers)
+            self._loads.remove_worker(worker)
 
     def apply(self, worker: str, update: Update) -> None:
         """Follow a worker's watch by one update; see `PrefixIndex.apply`.
@@ -358,8 +374,12 @@ class Router:
         InvalidArgumentError
             For an unknown worker.
         """
-        if load_weight != 1.0:
+        if type(load_weight) is not float or load_weight != 1.0:
             check_load(load_weight, "load_weight")
+        if type(owner) is not str:
+            as_text(owner, "owner")
+        if key is not None and not isinstance(key, (str, bytes)):
+            raise InvalidArgumentError(f"key must be a str, bytes or None; got {key!r}")
         with self.lock:
             now = self._clock()
             if now >= self._loads.due_at:
@@ -413,6 +433,8 @@ class Router:
         pick
             What `pick` returned.
         """
+        if not isinstance(pick, Pick):
+            raise InvalidArgumentError(f"pick must be what Router.pick gave; got {pick!r}")
         with self.lock:
             if self._loads.remove(pick):
                 self.cache_misses.check(pick.worker, pick.namespace, pick.beginning)
@@ -427,8 +449,9 @@ class Router:
         owner
             Who picked.
         """
+        as_text(owner, "owner")
         with self.lock:
-            pick = self._loads.open_pick(pick_id)
+            pick = self._loads.open_pick(as_int(pick_id, "pick_id"))
             if pick is not None and pick.owner == owner:
                 self.finish(pick)
 
@@ -445,6 +468,7 @@ class Router:
         int
             Picks.
         """
+        as_text(owner, "owner")
         with self.lock:
             self._loads.advance(self._clock())
             return self._loads.num_open_of[owner]
@@ -459,7 +483,7 @@ def _size(token_ids: Any) -> int:
 
 def _key(key: str | bytes | None, token_ids: Any) -> bytes:
     if isinstance(key, str):
-        return key.encode()
+        return key.encode(errors="surrogatepass")
     if key is None:
         return beginning_of(token_ids).astype("<i4").tobytes()
     return key

@@ -1,6 +1,6 @@
 """OpenTelemetry spans of calls, joined over the network by W3C trace context.
 
-Installed with `radixkv[tracing]`; where spans go is set up in the SDK.
+Installed with the extra `tracing`; where spans go is set up in the SDK.
 """
 
 import sys
@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
-from radixkv.errors import BackendUnavailableError
+from radixkv.extras import missing
 
 _CODE = "rpc.grpc.status_code"
 
@@ -22,10 +22,7 @@ class Tracer:
             trace: Any = import_module("opentelemetry.trace")
             self._propagate: Any = import_module("opentelemetry.propagate")
         except ImportError as error:
-            raise BackendUnavailableError(
-                "tracing needs opentelemetry-api: pip install 'radixkv[tracing]'",
-                package="opentelemetry-api",
-            ) from error
+            raise missing("tracing", "opentelemetry-api", "tracing") from error
         self._trace, self._tracer = trace, trace.get_tracer("radixkv")
 
     @contextmanager

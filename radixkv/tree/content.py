@@ -13,6 +13,7 @@ from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
+from radixkv.arguments import is_int
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidContentError
 
@@ -41,6 +42,7 @@ class ContentSpan(NamedTuple):
 
 
 Content: TypeAlias = Sequence[ContentSpan | tuple[int, int, bytes]]
+NO_CONTENT: Content = ()  # the one empty tuple that there is
 _Pair: TypeAlias = tuple[bytes, int]
 
 
@@ -69,9 +71,9 @@ class ContentTable:
         unknown content is coded UNKNOWN. checked: the spans are what `check_content` gave.
         Raises InvalidContentError for spans that overlap, are out of order or leave the prompt.
         """
-        if not content:
+        spans = read_content(content, len(token_ids), checked)
+        if not spans:
             return token_ids
-        spans: Content = content if checked else check_content(content, len(token_ids))
         codes = token_ids.copy()
         for start, length, id_ in spans:
             run = codes[start : start + length]
@@ -104,10 +106,12 @@ class ContentTable:
             self._uses[number] = self._uses.get(number, 0) + count
 
     def release(self, codes: Int32Array) -> None:
-        """Undo `retain` for codes that left the tree."""
-        for number, count in _numbers(codes):
-            self._uses[number] -= count
-            if not self._uses[number]:
+        """Undo `retain` for codes that left the tree. Where memory runs out, nothing changes."""
+        left = [(number, self._uses[number] - count) for number, count in _numbers(codes)]
+        for number, uses in left:
+            if uses:
+                self._uses[number] = uses
+            else:
                 del self._uses[number]
                 self._forget(number)
 
@@ -145,14 +149,23 @@ def count_codes(keys: Iterable[Int32Array]) -> dict[int, int]:
     return total
 
 
+def read_content(
+    content: Content, length: int, checked: bool
+) -> Sequence[ContentSpan | tuple[int, int, bytes]]:
+    """`check_content`, but for spans that were `checked` before."""
+    is_read = checked and isinstance(content, list | tuple)
+    if is_read and all(type(span) is ContentSpan for span in content):
+        return content
+    return check_content(content, length)
+
+
 def check_content(content: Content, length: int) -> list[ContentSpan]:
     """`content` as spans; raises InvalidContentError naming the first bad one."""
-    if not hasattr(content, "__iter__"):
-        raise InvalidContentError(
-            f"content must be (start, length, id: bytes) spans; got {content!r}"
-        )
-    spans, end = [], 0
-    for at, item in enumerate(content):
+    spans: list[ContentSpan] = []
+    if content is NO_CONTENT:
+        return spans
+    end = 0
+    for at, item in enumerate(_items(content)):
         span = _as_span(item, at)
         if span.start < end or span.length < 1 or span.start + span.length > length:
             raise InvalidContentError(
@@ -165,14 +178,19 @@ def check_content(content: Content, length: int) -> list[ContentSpan]:
     return spans
 
 
+def _items(content: Content) -> Iterable[ContentSpan | tuple[int, int, bytes]]:
+    try:
+        if not isinstance(content, str | bytes):
+            return iter(content)
+    except TypeError:
+        pass
+    raise InvalidContentError(f"content must be (start, length, id: bytes) spans; got {content!r}")
+
+
 def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan:
     try:
         span = ContentSpan(*item)
-        good = (
-            isinstance(span.start, int)
-            and isinstance(span.length, int)
-            and isinstance(span.id, bytes)
-        )
+        good = is_int(span.start) and is_int(span.length) and isinstance(span.id, bytes)
     except TypeError:
         good = False
     if good and len(span.id) > LONGEST_ID_BYTES:
@@ -184,7 +202,7 @@ def _as_span(item: ContentSpan | tuple[int, int, bytes], at: int) -> ContentSpan
         raise InvalidContentError(
             f"content[{at}] must be (start, length, id: bytes); got {item!r}", index=at
         )
-    return span
+    return ContentSpan(int(span.start), int(span.length), span.id)
 
 
 def cut_content(content: Content, length: int) -> tuple[ContentSpan, ...]:

@@ -2,9 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from radixkv.kernels._core import Tree
 from radixkv.tree.radix_tree import RadixTree
 
@@ -13,10 +10,6 @@ class NativeRadixTree(Tree, RadixTree):
     """See `RadixTree`."""
 
     core = "native"
-
-    def slot_marks(self, size: int) -> tuple[NDArray[np.bool_], int]:
-        marks, num_wrong = self._slot_marks(size)
-        return np.frombuffer(marks, np.bool_), num_wrong
 
     # Pickling is flat, so that depth costs no recursion; locks and handles stay behind.
 

@@ -24,7 +24,7 @@ the way of an admission changed file 32 times.
 """
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from sortedcontainers import SortedDict
@@ -162,8 +162,12 @@ class Policy:
     def end_eviction(self, size: int) -> None:
         """`size` tokens are left."""
 
-    def check(self, nodes: Sequence[Node], size: int) -> Iterator[str]:
-        """A line for each broken invariant of what the policy keeps; the tree has `size` tokens."""
+    def check_node(self, node: Node) -> Iterator[str]:
+        """A line for each broken invariant of what the policy keeps about a node."""
+        return iter(())
+
+    def check(self, size: int) -> Iterator[str]:
+        """The same of what it keeps of all together; the tree has `size` tokens."""
         return iter(())
 
 
@@ -201,6 +205,19 @@ class PythonHandle(Handle):
         self.length = length
 
 
+class NodeWatcher(Protocol):
+    """Gets what each node holds before that changes, and after: a check that goes on meanwhile."""
+
+    def leaves(self, node: Node, keep: int) -> None:
+        """The node is about to change; its tokens from `keep` on go, all of them with the node."""
+
+    def enters(self, node: Node, known: int) -> None:
+        """The node has changed, or is new; its tokens from `known` on came meanwhile."""
+
+    def placed(self, node: Node, step: int) -> None:
+        """The node got a place in the order of eviction (step 1), or lost it (-1)."""
+
+
 class Nodes:
     """The nodes under the roots of all namespaces.
 
@@ -208,6 +225,7 @@ class Nodes:
     `Policy.order_key`, the smallest first.
     locked: the handles that are locked, with how often.
     changes: what was stored and trimmed since they were last taken; None: not tracked.
+    watchers: checks under way.
     """
 
     def __init__(self, page_size: int, policy: type[Policy], shares: ShareCounts) -> None:
@@ -215,17 +233,19 @@ class Nodes:
         self.page_size, self.shares = page_size, shares
         self.epoch = 0
         self.changes: list[Change] | None = None
+        self.watchers: tuple[NodeWatcher, ...] = ()
         self._new_policy = policy
         self.clear()
 
     def clear(self) -> None:
         """Forget everything; every handle becomes stale."""
         self.epoch += 1
+        self.watchers = ()
         self.roots: dict[Namespace, Root] = {}
         self.shares.clear()
         self.leaves: list[SortedDict[OrderKey, Node]] = [SortedDict() for _ in self.shares.all]
         self.policy = self._new_policy(self.page_size)
-        self.locked: dict[PythonHandle, int] = {}
+        self.locked: dict[Handle, int] = {}
         self.content = ContentTable()
         self.evictable = self.protected = self.num_nodes = 0
         self._touches = self._runs = self._ids = 0
@@ -304,6 +324,8 @@ class Nodes:
         key = self.place_of(node)
         if key == node.order_key:
             return
+        for each in self.watchers:
+            each.placed(node, (key is not None) - (node.order_key is not None))
         if node.order_key is not None:
             del self.leaves[node.share][node.order_key]
         if key is not None:
@@ -338,6 +360,7 @@ class Nodes:
         """Lock the path down to `node` `step` times more."""
         while node is not None and node.parent is not None:
             was_free = node.lock_ref == 0
+            self._leaves(node, len(node.slots))
             node.lock_ref += step
             assert node.lock_ref >= 0
             if was_free or node.lock_ref == 0:
@@ -348,15 +371,26 @@ class Nodes:
                 share.protected += moved
                 share.evictable -= moved
                 self._place(node)
+            self._enters(node, len(node.slots))
             node = node.parent
 
-    def resolve(self, handle: Handle) -> tuple[PythonHandle, Node | None]:
+    def _leaves(self, node: Node, keep: int) -> None:
+        for each in self.watchers:
+            each.leaves(node, keep)
+
+    def _enters(self, node: Node, known: int) -> None:
+        for each in self.watchers:
+            each.enters(node, known)
+
+    def resolve(self, handle: Handle, name: str = "handle") -> tuple[PythonHandle, Node | None]:
         """The handle and the node of its last token.
 
         Raises StaleHandleError for a handle of another tree or epoch, or of evicted tokens.
         """
-        if not isinstance(handle, PythonHandle) or handle.owner is not self:
-            raise StaleHandleError("the handle belongs to another tree")
+        if not isinstance(handle, PythonHandle):
+            raise StaleHandleError(f"{name} must be a Handle of this tree; got {handle!r}")
+        if handle.owner is not self:
+            raise StaleHandleError(f"{name} must be a Handle of this tree; got one of another")
         if handle.epoch != self.epoch:
             raise StaleHandleError(
                 f"the handle is of epoch {handle.epoch}, the tree is in {self.epoch}; match again",
@@ -385,7 +419,7 @@ class Nodes:
         """
         if after is None:
             return Known()
-        own, node = self.resolve(after)
+        own, node = self.resolve(after, "after")
         if not own.locks:
             raise NotLockedError("after is not locked; inc_lock_ref comes first")
         if node is not None and _root_of(node) is not self.roots.get(namespace):
@@ -393,6 +427,15 @@ class Nodes:
                 "after must be of the given namespace; got a handle of another namespace"
             )
         return Known(own.length, node)
+
+    def namespace_of(self, handle: Handle) -> Namespace | None:
+        """Where a handle's tokens are; None for a length of 0. Raises StaleHandleError."""
+        _, node = self.resolve(handle)
+        if node is None:
+            return None
+        root = _root_of(node)
+        assert isinstance(root, Root)
+        return root.namespace
 
     # ---- inserting and evicting ----
 
@@ -445,6 +488,7 @@ class Nodes:
         self.num_nodes += 1
         self.content.retain(codes)
         self._place(parent)
+        self._enters(leaf, 0)
         if self.changes is not None:
             above = parent.run_offset + len(parent.slots)
             self.changes.append(Stored(leaf.run, parent.run, above, leaf.codes, namespace))
@@ -461,6 +505,7 @@ class Nodes:
         assert node.parent is not None
         assert 0 < at < len(node.slots)
         assert at % self.page_size == 0
+        self._leaves(node, 0)
         self._ids += 1
         head = Node(self._ids, node.parent, node.key[: at * 4], _kept(node.slots[:at]))
         head.lock_ref, head.hit_count, head.priority = node.lock_ref, node.hit_count, node.priority
@@ -474,6 +519,8 @@ class Nodes:
         self.num_nodes += 1
         self.policy.split(head, node)
         self._place(node)
+        self._enters(head, 0)
+        self._enters(node, 0)
         assert node.start == head.end
         return head
 
@@ -527,6 +574,7 @@ class Nodes:
         assert not node.children
         keep = len(node.slots) - count
         slots = node.slots[keep:]
+        self._leaves(node, keep)
         self.policy.trim(node, keep)
         self.evictable -= count
         self.shares.evict(node.share, count)
@@ -539,6 +587,7 @@ class Nodes:
             if len(node.key) > 8 * keep:  # copied when half is gone: O(1) a trimmed token over time
                 node.key, node.slots = node.key[: keep * 4], _kept(node.slots)
             self._place(node)
+            self._enters(node, keep)
         else:
             self._remove(node)
         return slots

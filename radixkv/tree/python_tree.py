@@ -1,16 +1,16 @@
 """The readable core: checks what callers give, and does the rest with `Nodes`."""
 
 from collections.abc import Iterator, Sequence
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 
-from radixkv.arguments import as_int, at_least, check_page_size, check_whole_pages
+from radixkv.arguments import as_flag, as_int, at_least, check_page_size, check_whole_pages
 from radixkv.arrays import EMPTY, Int32Array, Int64Array
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError, OutOfSlotsError
 from radixkv.pages import round_down, round_up
 from radixkv.tree.content import Content, ContentSpan, cut_content
-from radixkv.tree.integrity import check_nodes
+from radixkv.tree.integrity import NodesCheck
 from radixkv.tree.namespace import DEFAULT, Namespace, check_namespace
 from radixkv.tree.nodes import Nodes
 from radixkv.tree.policies import get_policy
@@ -29,6 +29,7 @@ from radixkv.tree.radix_tree import (
     PublishResult,
     RadixTree,
     RunParts,
+    TreeCheck,
 )
 from radixkv.tree.reader import PYTHON_READER, TokenIds
 from radixkv.tree.share_counts import ShareCounts
@@ -140,11 +141,11 @@ class PythonRadixTree(RadixTree):
         checked: bool = False,
     ) -> InsertResult:
         check_namespace(namespace)
-        priority = as_int(priority, "priority")
+        priority, chunked = as_int(priority, "priority"), as_flag(chunked, "chunked")
         known = self.nodes.known(after, namespace)
-        tokens, own_slots = cast("Int32Array", token_ids), cast("Int32Array", slots)
-        if not checked:
-            tokens, own_slots = PYTHON_READER.token_ids(token_ids), PYTHON_READER.slots(slots)
+        checked = as_flag(checked, "checked")
+        tokens = PYTHON_READER.token_ids_once(token_ids, checked)
+        own_slots = PYTHON_READER.slots_once(slots, checked)
         _check_lengths(known.length, len(tokens), len(own_slots))
         codes = self.nodes.content.encode(tokens, content, intern=True, checked=checked)
         return self.nodes.insert(
@@ -162,7 +163,7 @@ class PythonRadixTree(RadixTree):
         after: Handle | None = None,
     ) -> InsertFromResult:
         check_namespace(namespace)
-        priority = as_int(priority, "priority")
+        priority, chunked = as_int(priority, "priority"), as_flag(chunked, "chunked")
         _check_tickets(tickets)
         known = self.nodes.known(after, namespace)
         tokens = PYTHON_READER.token_ids(token_ids)
@@ -209,7 +210,7 @@ class PythonRadixTree(RadixTree):
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> Int32Array:
-        codes = self._encode(token_ids, content, False)
+        codes = self._encode(token_ids, content, checked=False)
         check_namespace(namespace)
         check_whole_pages(len(codes), self.page_size)
         return self.nodes.evict_below(codes, namespace)
@@ -239,8 +240,9 @@ class PythonRadixTree(RadixTree):
         content: Sequence[ContentSpan] = (),
         max_cached: int | None = None,
         extra: int = 0,
+        length: int | None = None,
     ) -> AdmitResult:
-        nodes = self.nodes
+        nodes, token_ids = self.nodes, token_ids[:length]
         limit = len(token_ids) if max_cached is None else _count(max_cached, "max_cached")
         needed = len(token_ids) + _count(extra, "extra")
         needed += -needed % self.page_size
@@ -278,8 +280,11 @@ class PythonRadixTree(RadixTree):
         chunked: bool = False,
         held: Handle | None = None,
         fence: Any = None,
+        length: int | None = None,
+        unlock: bool = False,
     ) -> PublishResult:
-        nodes, size = self.nodes, len(token_ids)
+        nodes, token_ids = self.nodes, token_ids[:length]
+        size = len(token_ids)
         known = nodes.known(held, namespace)
         _check_known(known.length, size)
         _check_row(row, size)
@@ -291,13 +296,14 @@ class PythonRadixTree(RadixTree):
         there, found, handle = nodes.insert(
             codes, own, namespace, priority=priority, chunked=chunked, known=known
         )
-        nodes.lock(handle)
+        if not unlock:
+            nodes.lock(handle)
         if held is not None:
             nodes.unlock(held)
         duplicates = row[known.length : there].copy()
         row[known.length : there] = found
         ledger.give_back(duplicates, fence)
-        return PublishResult(there, handle)
+        return PublishResult(there, None if unlock else handle)
 
     # ---- sizes, changes, inspection ----
 
@@ -336,8 +342,14 @@ class PythonRadixTree(RadixTree):
     def runs(self) -> RunParts:
         return PythonRunParts(self.nodes)
 
-    def check_integrity(self) -> list[str]:
-        return check_nodes(self.nodes)
+    def begin_check(self, num_slots: int | None = None) -> TreeCheck:
+        return NodesCheck(self.nodes, num_slots)
+
+    def locks(self) -> dict[Handle, int]:
+        return dict(self.nodes.locked)
+
+    def namespace_of(self, handle: Handle) -> Namespace | None:
+        return self.nodes.namespace_of(handle)
 
     def __getstate__(self) -> dict[str, Any]:
         return {"made": (self.page_size, self.policy, self.shares), "nodes": self.nodes.state()}

@@ -95,10 +95,13 @@ class AdmitResult(NamedTuple):
 
 
 class PublishResult(NamedTuple):
-    """prefix_length: tokens that were cached before. handle: of the key's whole pages, locked."""
+    """prefix_length: tokens that were cached before.
+
+    handle: of the key's whole pages, locked; None if nothing was to stay locked.
+    """
 
     prefix_length: int
-    handle: Handle
+    handle: Handle | None
 
 
 class NodeInfo(NamedTuple):
@@ -278,6 +281,36 @@ class RunParts(Protocol):
 
         Raises StaleHandleError once the tree was reset.
         """
+
+
+class TreeCheck(Protocol):
+    """Every invariant of a tree, some nodes at a time, between which the tree may change.
+
+    What is true of a node and its neighbours at every moment is checked when the node's turn comes.
+    Sums over all nodes are kept for those whose turn has come, whatever happens to them later, and
+    compared once the last has come. So what is sound is never reported, however the tree changes
+    meanwhile, and what is broken from the first turn to the last always is.
+    """
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all was checked. From then on only `marks` is of use."""
+
+    def take(self, num_nodes: int) -> list[str]:
+        """The turn of so many nodes, or fewer where they are long, and at last that of the sums.
+
+        One line for each broken invariant. Cost: in the native core some 1 us a node, at last
+        O(locked nodes). Raises StaleHandleError once the tree was reset.
+        """
+
+    def marks(self, first: int, end: int) -> NDArray[np.bool_]:
+        """(end - first,) bool: which slots from `first` to `end` the tree holds now.
+
+        Raises StaleHandleError once the tree was reset.
+        """
+
+    def close(self) -> None:
+        """Follow the tree no longer, which costs each change of it a little."""
 
 
 class Ledger(Protocol):
@@ -678,12 +711,13 @@ class RadixTree:
         content: Sequence[ContentSpan] = (),
         max_cached: int | None = None,
         extra: int = 0,
+        length: int | None = None,
     ) -> AdmitResult:
         """Match, lock, evict and allocate in one call: `row` gets slots for all tokens and `extra`
         more, in whole pages.
 
-        At most `max_cached` tokens are matched (None: all). Without room now nothing stays taken,
-        though tokens may have been evicted whose slots wait behind a fence.
+        Without room now nothing stays taken, though tokens may have been evicted whose slots wait
+        behind a fence.
 
         The caller has checked the tokens (`as_token_ids`), the spans (`check_content`) and the
         namespace; nothing is checked again. Cost: as `match_prefix`, `inc_lock_ref` and `evict`.
@@ -704,6 +738,8 @@ class RadixTree:
             Most tokens to match; None: all.
         extra
             Slots beyond those of the tokens.
+        length
+            The first so many of `token_ids` are meant; None: all.
 
         Returns
         -------
@@ -730,6 +766,8 @@ class RadixTree:
         chunked: bool = False,
         held: Handle | None = None,
         fence: Any = None,
+        length: int | None = None,
+        unlock: bool = False,
     ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
@@ -740,8 +778,8 @@ class RadixTree:
                              remapped, then freed    handed over
 
         The row names the tree's slots before the duplicates are freed, behind `fence` if there is
-        one. What the caller has checked is as for `admit`. Cost: as `insert`. Raises as `insert`
-        does, and then nothing changed.
+        one. What the caller has checked is as for `admit`. Cost and errors are those of `insert`;
+        after an error nothing changed.
 
         Parameters
         ----------
@@ -763,6 +801,10 @@ class RadixTree:
             The request's handle, locked; None: it has none.
         fence
             An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        length
+            The first so many of `token_ids` are meant; None: all.
+        unlock
+            Nothing stays locked.
 
         Returns
         -------
@@ -1113,6 +1155,22 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def begin_check(self, num_slots: int | None = None) -> TreeCheck:
+        """A check in slices, of all that is cached now and comes meanwhile.
+
+        Parameters
+        ----------
+        num_slots
+            One more than the largest slot of the pool. None: no pool is known, and larger slots
+            than those of now may come.
+
+        Returns
+        -------
+        TreeCheck
+            To be taken slice by slice, and closed.
+        """
+        raise NotImplementedError
+
     def check_integrity(self) -> list[str]:
         """One line for each broken invariant; walks everything. Empty when all is well.
 
@@ -1121,7 +1179,11 @@ class RadixTree:
         list[str]
             A line for each; empty when all is well.
         """
-        raise NotImplementedError
+        check, lines = self.begin_check(), list[str]()
+        while not check.is_done:
+            lines += check.take(self.num_nodes + 1)
+        check.close()
+        return lines
 
     def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]:
         """Evictable tokens, locked tokens and nodes of one namespace. Cost: O(its nodes).
@@ -1144,35 +1206,37 @@ class RadixTree:
                 num_nodes += 1
         return sizes[False], sizes[True], num_nodes
 
-    def locked_nodes(self) -> list[NodeInfo]:
-        """The nodes under a lock, as `walk` shows them. Cost: O(nodes).
+    def locks(self) -> dict[Handle, int]:
+        """The locked handles, with how often each is locked. Cost: O(handles).
 
         Returns
         -------
-        list[NodeInfo]
-            Of each such node.
+        dict[Handle, int]
+            Times by handle.
         """
-        return [node for node in self.walk() if node.lock_ref]
+        raise NotImplementedError
 
-    def slot_marks(self, size: int) -> tuple[NDArray[np.bool_], int]:
-        """(size,) bool: which slots below `size` are the tree's; and how many it holds more than
-        once, or beyond. Cost: O(total_size).
+    def namespace_of(self, handle: Handle) -> Namespace | None:
+        """Where the handle's tokens are cached; None for a length of 0.
+
+        Cost: O(depth).
 
         Parameters
         ----------
-        size
-            Slots to look at, from 0 on.
+        handle
+            A handle of this tree and epoch.
 
         Returns
         -------
-        tuple[NDArray[np.bool_], int]
-            (size,) bool, and how many are held more than once.
+        Namespace | None
+            The namespace; None: the handle's length is 0.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
         """
-        slots = self.all_slots()
-        inside = slots[(slots >= 0) & (slots < size)]
-        marks = np.zeros(size, np.bool_)
-        marks[inside] = True
-        return marks, len(slots) - int(np.count_nonzero(marks))
+        raise NotImplementedError
 
     def all_slots(self) -> Int32Array:
         """(total_size,) int32: the slots of every cached token, in `walk` order.

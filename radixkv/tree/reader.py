@@ -1,16 +1,17 @@
 """Reads token ids and slots into int32 arrays, whatever the caller has."""
 
 from array import array
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, NoReturn, TypeAlias, cast
+from typing import Any, NoReturn, TypeAlias, TypeGuard
 
 import numpy as np
 from numpy.typing import NDArray
 
+from radixkv.arguments import as_flag
 from radixkv.arrays import EMPTY, INT32_MAX, Int32Array
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
-from radixkv.tree.content import Content, check_content
+from radixkv.tree.content import NO_CONTENT, Content, read_content
 
 # Also any CPU tensor: whatever NumPy can read through the array protocol.
 TokenIds: TypeAlias = (
@@ -24,11 +25,14 @@ class Reader:
 
     read_ids: the ids of a list, tuple or int array; None: NumPy has to read it (or refuse it).
     copy_ids: the same, copied as `copy_token_ids` does.
+    append_ids: the same, written to an array from a position on, and how many they are; None also
+    where they do not fit.
     read_message_ids: see `radixkv.tree.tokens`.
     """
 
     read_ids: Callable[[object], Int32Array | None]
     copy_ids: Callable[[object], tuple[Int32Array, int] | None]
+    append_ids: Callable[[object, Int32Array, int], int | None]
     read_message_ids: Callable[[bytes, int, int], list[Int32Array] | None]
 
     def token_ids(self, values: TokenIds, name: str = "token_ids") -> Int32Array:
@@ -58,38 +62,58 @@ class Reader:
         slots = self.read_ids(values)
         return _as_int32(values, name, InvalidSlotsError) if slots is None else slots
 
+    def token_ids_once(self, values: TokenIds, checked: bool) -> Int32Array:
+        """`token_ids(values)`; as they are if they were `checked` before."""
+        return values if checked and is_read(values) else self.token_ids(values)
+
+    def slots_once(self, values: TokenIds, checked: bool) -> Int32Array:
+        """`slots(values)`; as they are if they were `checked` before."""
+        return values if checked and is_read(values) else self.slots(values)
+
     def key(
         self, token_ids: TokenIds, content: Content, checked: bool
     ) -> tuple[Int32Array, Content]:
         """`token_ids` and the spans inside them; both as they are if they were `checked` before.
 
-        Raises InvalidTokensError, InvalidContentError.
+        Raises InvalidTokensError, InvalidContentError, InvalidArgumentError for another `checked`.
         """
-        if checked:
-            return cast("Int32Array", token_ids), content
-        tokens = self.token_ids(token_ids)
-        return tokens, check_content(content, len(tokens)) if content else ()
+        trusted = checked is not False and as_flag(checked, "checked")
+        tokens = self.token_ids_once(token_ids, trusted)
+        if content is NO_CONTENT:
+            return tokens, NO_CONTENT
+        return tokens, read_content(content, len(tokens), trusted)
 
     def keys(self, prompts: Sequence[TokenIds], checked: bool) -> Sequence[Int32Array]:
         """`prompts`; as they are if they were `checked` before."""
-        return cast("Sequence[Int32Array]", prompts) if checked else self.prompts(prompts)
+        if checked is False or not as_flag(checked, "checked"):
+            return self.prompts(prompts)
+        if isinstance(prompts, list | tuple) and all(map(is_read, prompts)):
+            return prompts
+        return self.prompts(prompts)
 
     def prompts(self, values: Sequence[TokenIds]) -> list[Int32Array]:
         """`token_ids` of each prompt; an error names the prompt by its number.
 
         Any iterable will do. Raises InvalidTokensError.
         """
-        if not isinstance(values, Iterable):
+        try:
+            prompts = iter(values)
+        except TypeError:
             raise InvalidTokensError(
                 f"prompts must be a sequence of prompts; got {type(values).__name__}", value=values
-            )
+            ) from None
         read: list[Int32Array] = []
-        for at, prompt in enumerate(values):
+        for at, prompt in enumerate(prompts):
             ids = self.read_ids(prompt)
             read.append(
                 _as_int32(prompt, f"prompts[{at}]", InvalidTokensError) if ids is None else ids
             )
         return read
+
+
+def is_read(ids: TokenIds) -> TypeGuard[Int32Array]:
+    """Whether it is what a `Reader` gives."""
+    return type(ids) is np.ndarray and ids.ndim == 1 and ids.dtype == np.int32
 
 
 _BOOLS = {bool, np.bool_}
@@ -100,7 +124,7 @@ def _read_nothing(*values: object) -> None:
 
 
 # All through NumPy.
-PYTHON_READER = Reader(_read_nothing, _read_nothing, _read_nothing)
+PYTHON_READER = Reader(_read_nothing, _read_nothing, _read_nothing, _read_nothing)
 
 
 def _as_int32(

@@ -262,3 +262,23 @@ def test_a_plan_has_no_more_parts_than_there_is_room_for(monkeypatch, room):
     kept.reshape(Shape(group=4, kv_heads=8))
     kept.follow(AttentionBatch(rows_of(4096, 256, 64), [1] * 64))
     assert 64 <= kept.plan.merge_indptr[-1] <= room
+
+
+@pytest.mark.parametrize("begin", [0, 40])
+@pytest.mark.parametrize("requests", [2, 3, 5])
+def test_a_run_is_read_once_where_that_saves_its_share(requests, begin):
+    """Read once, n tokens save n x (requests - 1) reads, of which each request takes `share`."""
+    common = np.arange(1, begin + 1, dtype=np.int32)
+    for tokens in range(1, 13):
+        shared = np.concatenate([common, np.arange(100, 100 + tokens, dtype=np.int32)])
+        rows = [
+            np.concatenate([shared, np.arange(at, at + 20, dtype=np.int32)])
+            for at in range(1000, 1000 + 100 * requests, 100)
+        ]
+        # A row beside them that shares their beginning alone.
+        rows.append(np.concatenate([common, np.arange(500, 540, dtype=np.int32)]))
+        plan = plan_tree(rows, replace(SMALL, share=4))
+        items = np.concatenate([plan.wide, plan.narrow])
+        num_reads = sum((rows[row][start:end] == 100).sum() for row, start, end, *_ in items)
+        pays = tokens * (requests - 1) >= 4 * requests
+        assert num_reads == (1 if pays else requests), tokens

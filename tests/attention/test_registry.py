@@ -52,3 +52,8 @@ def test_a_backend_that_needs_no_q_heads_takes_them():
     """One call serves any name."""
     pool = MHATokenToKVPool(8, 1, 2, 16, "float32")
     assert isinstance(get_backend("reference", pool, q_heads=8), ReferenceAttention)
+
+
+def test_every_backend_explains_itself_to_a_reader():
+    backend = get_backend("reference", MHATokenToKVPool(8, 1, 1, 8, "float32"))
+    assert str(backend.explain()) == "ReferenceAttention has nothing to choose"

@@ -6,9 +6,9 @@ from typing import Any
 
 import numpy as np
 
-from radixkv import RadixTree, new_tree
+from radixkv import RadixTree, errors, new_tree
 from radixkv.tree import Handle, InsertResult, MatchResult, NodeInfo, Stored, format_tree
-from radixkv.tree.radix_tree import InsertFromResult
+from radixkv.tree.radix_tree import InsertFromResult, TreeCheck
 from radixkv.tree.shares import NO_SHARES, Shares
 
 
@@ -36,6 +36,7 @@ class Pair:
         )
         for tree in self.both:
             tree.track_changes()
+        self._checks: dict[RadixTree, TreeCheck] = {}
 
     def call(self, name: str, *args: Any, **kwargs: Any) -> Any:
         """The Python core's answer (handles paired), or its error; asserts that both are equal."""
@@ -53,6 +54,7 @@ class Pair:
     def pickled(self) -> "Pair":
         """Both after a trip through pickle; they track no changes any more."""
         copy = Pair.__new__(Pair)
+        copy._checks = {}
         copy.both = tuple(pickle.loads(pickle.dumps(tree)) for tree in self.both)
         return copy
 
@@ -62,6 +64,17 @@ class Pair:
         assert python == native
         for tree in self.both:
             assert tree.check_integrity() == []
+            self._check_on(tree)
+
+    def _check_on(self, tree: RadixTree) -> None:
+        """A slice of a check that goes on from call to call: nothing that they change is wrong."""
+        check = self._checks.get(tree)
+        try:
+            if check is None or check.is_done:
+                check = self._checks[tree] = tree.begin_check()
+            assert check.take(1) == []
+        except errors.StaleHandleError:  # a reset
+            del self._checks[tree]
 
 
 def _own(value: Any, at: int) -> Any:

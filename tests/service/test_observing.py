@@ -253,5 +253,5 @@ def test_tracing_without_its_package_says_what_to_install(monkeypatch):
     import sys
 
     monkeypatch.setitem(sys.modules, "opentelemetry.trace", None)
-    with pytest.raises(errors.BackendUnavailableError, match=r"radixkv\[tracing\]"):
+    with pytest.raises(errors.BackendUnavailableError, match=r"\.\[tracing\]"):
         CacheServer(PrefixCache(4), tracing=True)

@@ -1,5 +1,6 @@
 """Watch, over real sockets: replaying what it tells gives exactly what is resident."""
 
+import asyncio
 import threading
 from itertools import pairwise
 
@@ -10,9 +11,12 @@ import pytest
 from radixkv import Namespace, PrefixCache
 from radixkv.cache.events import Cleared, EventLog
 from radixkv.cache.runs import Runs, follow, runs_of
-from radixkv.rpc import limits
+from radixkv.cache.snapshot import take_snapshot
+from radixkv.rpc import limits, method_table
+from radixkv.rpc.call import Call
 from radixkv.service import AsyncClient, CacheServer
 from radixkv.service.event_codec import PIECE_BYTES, UpdateReader, write_snapshot, write_update
+from radixkv.service.server import watching
 from radixkv.tree import Changes, Stored, Trimmed
 from radixkv.v1.watch_pb2 import WatchRequest, WatchResponse
 from radixkv.v1.watch_pb2_grpc import WatchServiceStub
@@ -242,6 +246,35 @@ async def test_the_async_watch_resumes_too(cache, address):
         await watch.aclose()
         assert [update async for update in watch] == []
         await client.close()
+
+
+async def test_a_snapshot_that_was_sent_is_freed_some_runs_at_a_time(cache, monkeypatch):
+    taken = []
+
+    def take(*args):
+        for snapshot in take_snapshot(*args):
+            if snapshot is not None:
+                taken.append(snapshot.runs)
+            yield snapshot
+
+    async def in_writer(work):
+        return work()
+
+    monkeypatch.setattr(watching, "take_snapshot", take)
+    monkeypatch.setattr(watching, "_FREED_AT_ONCE", 2)
+    for at in range(7):
+        hold(cache, [at])
+    watches = watching.Watches(cache, in_writer)
+    watch = watches.watch(WatchRequest(snapshot=True), Call(method_table.WATCH))
+    await anext(watch)
+    (runs,) = taken
+    assert len(runs) == 7
+    await watch.aclose()
+    left = [len(runs)]
+    while left[-1]:
+        await asyncio.sleep(0)
+        left.append(len(runs))
+    assert left == [5, 3, 1, 0]
 
 
 # ---- refusals ----

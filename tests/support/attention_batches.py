@@ -59,6 +59,22 @@ class Batch:
         backend.plan(self.asked)
         return backend.run(self.q.float(), 0, ScoreOptions(**features))
 
+    def exact(self, scale=None):
+        """In float64, each request by itself."""
+        results = []
+        for row, q in zip(self.rows, self.q.split(self.query_lens), strict=True):
+            index = torch.from_numpy(row).long().to(q.device)
+            group = q.shape[1] // self.pool.kv_heads
+            k, v = (
+                pool[index].double().repeat_interleave(group, 1)
+                for pool in (self.pool.k(0), self.pool.v(0))
+            )
+            scores = torch.einsum("nhd,mhd->hnm", q.double(), k) * (scale or q.shape[2] ** -0.5)
+            seen = torch.ones_like(scores[0], dtype=torch.bool).tril(len(row) - len(q))
+            weights = scores.masked_fill(~seen, float("-inf")).softmax(-1)
+            results.append(torch.einsum("hnm,mhd->nhd", weights, v))
+        return torch.cat(results)
+
     def run(self, backend, **features):
         backend.plan(self.asked)
         return backend.run(self.q, 0, ScoreOptions(**features))

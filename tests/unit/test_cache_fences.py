@@ -6,9 +6,13 @@ shared with the tree or with other requests, no matter which of them frees it la
 
 import pytest
 
+from radixkv import PrefixCache
+from radixkv.cache.factory import new_ledger
 from radixkv.errors import InvalidArgumentError
+from radixkv.memory import new_allocator
 from tests.support.caches import admit, resident, store
 from tests.support.oracle import Fence
+from tests.support.trees import CORES
 
 ENDINGS = ("finish", "abort", "retract")
 
@@ -195,26 +199,63 @@ def test_what_is_no_fence_is_refused(new_cache, ending):
     assert request.state == "running"
 
 
-class CallingFence(Fence):
-    """Looks at the cache before it says that it is done."""
+class CallingFence:
+    """Calls the cache each time before it says that it is done."""
 
-    def __init__(self, cache):
-        super().__init__(done=True)
-        self.cache, self.is_asked = cache, False
+    def __init__(self, call):
+        self.call, self.num_asked = call, 0
 
     def query(self):
-        if not self.is_asked:
-            self.is_asked = True
-            _ = self.cache.free_size
-        return super().query()
+        self.num_asked += 1
+        assert self.num_asked < 100, "each call of the cache asks again"
+        self.call()
+        return True
 
 
 def test_a_fence_that_calls_the_cache_frees_nothing_behind_another(new_cache):
     cache, waiting = new_cache(10), Fence()
     first, second = admit(cache, range(1, 6), store=False), admit(cache, range(6, 11), store=False)
-    cache.abort(first, fence=CallingFence(cache))
+    cache.abort(first, fence=CallingFence(lambda: cache.free_size))
     cache.abort(second, fence=waiting)
     assert (cache.free_size, cache.stats().waiting) == (5, 5)
     assert cache.admit(range(20, 26)) is None
     waiting.done = True
     assert admit(cache, range(20, 30))
+
+
+@pytest.mark.parametrize("look", [lambda cache: cache.free_size, PrefixCache.stats])
+def test_a_fence_that_looks_at_the_cache_is_asked_once_a_call(new_cache, look):
+    cache = new_cache()
+    fence = CallingFence(lambda: look(cache))
+    cache.abort(admit(cache, [6, 7, 8]), fence=fence)
+    assert (fence.num_asked, cache.free_size) == (0, 16)
+    assert fence.num_asked == 1
+
+
+@pytest.mark.parametrize("core", CORES)
+def test_what_a_fence_frees_itself_waits_for_the_next_time_that_it_is_asked(core):
+    ledger = new_ledger(new_allocator(8, core=core))
+
+    def free_another():
+        ledger.free(ledger.take(1), fence)
+
+    fence, slots = CallingFence(free_another), ledger.take(3)
+    ledger.free(slots[:2], fence)
+    ledger.free(slots[2:], fence)
+    for _ in range(3):  # two entries wait, and each time that one is asked it makes another
+        assert (ledger.free_size, ledger.deferred_size) == (6, 2)
+    assert fence.num_asked == 6
+    fence.call = lambda: None
+    assert ledger.free_size == 8
+
+
+@pytest.mark.skipif("native" not in CORES, reason="the native core is not built")
+def test_a_fence_that_evicts_ends():
+    cache = PrefixCache(24, core="native")
+    store(cache, [1, 2, 3, 4, 5])
+    fence = CallingFence(lambda: cache.evict(1))
+    cache.abort(admit(cache, [6, 7, 8]), fence=fence)
+    assert cache.free_size == 19
+    assert admit(cache, [9] * 8)
+    assert fence.num_asked <= 4
+    assert not cache.check_integrity()

@@ -2,7 +2,7 @@
 
 import pytest
 
-from radixkv.errors import InvalidArgumentError
+from radixkv.errors import InvalidArgumentError, ReentrantCallError
 from tests.support.caches import Memory, admit, in_pages, picture, resident, store
 
 
@@ -190,24 +190,36 @@ class BrokenPool:
 
 
 class CallingPool:
-    """Ends a request while the cache waits for its copies."""
+    """Calls the cache while that waits for its copies."""
 
-    cache = request = None
+    call = staticmethod(lambda: None)
 
     def copy(self, source, target):
-        self.cache.abort(self.request)
+        self.call()
 
 
-@pytest.mark.parametrize("call", ["fork", "rollback"])
-def test_a_pool_that_calls_the_cache_is_refused_and_nothing_changes(new_cache, call):
+@pytest.mark.parametrize("verb", ["fork", "rollback"])
+def test_a_pool_that_calls_the_cache_is_refused_and_nothing_changes(new_cache, verb):
     pool = CallingPool()
     cache = new_cache(64, page_size=4, kv=pool)
     request = admit(cache, range(1, 7))
     cache.publish(request, 6)
-    pool.cache, pool.request = cache, request
+    pool.call = lambda: cache.admit([1])
     before = cache.stats()
-    with pytest.raises(InvalidArgumentError, match=r"kv\.copy must not call the cache"):
-        cache.fork(request, 1) if call == "fork" else cache.rollback(request, 3)
+    with pytest.raises(ReentrantCallError, match="in the middle"):
+        cache.fork(request, 1) if verb == "fork" else cache.rollback(request, 3)
     assert cache.stats() == before
     assert cache.check_integrity() == []
-    cache.abort(request)
+
+
+@pytest.mark.parametrize("verb", ["fork", "rollback"])
+def test_what_a_pool_ends_is_ended_once_the_call_is_over(new_cache, verb):
+    pool = CallingPool()
+    cache = new_cache(64, page_size=4, kv=pool)
+    request = admit(cache, range(1, 7))
+    cache.publish(request, 6)
+    pool.call = lambda: cache.abort(request)
+    forked = cache.fork(request, 1) if verb == "fork" else cache.rollback(request, 3)
+    assert forked is not None
+    assert request.state == "aborted"
+    assert cache.check_integrity() == []

@@ -6,8 +6,11 @@ import pytest
 from radixkv import DEFAULT, Namespace, new_tree
 from radixkv.errors import InvalidArgumentError
 from radixkv.tree import POLICIES
+from radixkv.tree.content import ContentTable
+from radixkv.tree.factory import new_tickets
+from radixkv.tree.shares import Share
 from tests.support.oracle_tree import OracleTree
-from tests.support.trees import snapshot
+from tests.support.trees import CORES, snapshot
 
 # ---- how much ----
 
@@ -276,3 +279,41 @@ def test_victims_are_those_of_a_naive_oracle(grow, rng, policy):
             n = int(rng.integers(0, 8)) * page
             assert tree.evict(n).tolist() == oracle.evict(n), f"step {step}"
         assert (tree.evictable_size, tree.protected_size) == oracle.sizes()
+
+
+# ---- memory ----
+
+
+def evict_to(tree):
+    tickets = new_tickets(16, tree.core)
+    tickets.take(16)
+    found = tree.evict_to(tickets, 4, 0)
+    assert tickets.free_size == len(found)
+    return found
+
+
+@pytest.mark.skipif("native" not in CORES, reason="the native core is not built")
+@pytest.mark.parametrize(
+    "evict",
+    [lambda tree: tree.evict(4), lambda tree: tree.evict_below([]),
+     lambda tree: tree.evict_beyond_caps(), evict_to],
+    ids=["evict", "evict_below", "evict_beyond_caps", "evict_to"],
+)  # fmt: skip
+def test_slots_come_back_where_memory_runs_out_once_they_are_evicted(monkeypatch, evict):
+    """What the content of the evicted tokens needs is released at the next eviction."""
+    tree = new_tree(core="native", shares={None: Share(cap=0)})
+    tree.insert([7, 7, 1, 2], [4, 5, 6, 7], content=[(0, 2, b"image")])
+
+    def fail(*_):
+        raise MemoryError
+
+    with monkeypatch.context() as failing:
+        failing.setattr(ContentTable, "release", fail)
+        assert sorted(evict(tree)) == [4, 5, 6, 7]
+        tree.insert([8, 8], [2, 3], content=[(0, 2, b"sound")])
+        assert sorted(tree.evict(2)) == [2, 3]
+    assert tree.total_size == 0
+    assert tree.check_integrity() == []
+    tree.insert([7, 7, 1, 2], [4, 5, 6, 7], content=[(0, 2, b"image")])
+    assert sorted(tree.evict(4)) == [4, 5, 6, 7]
+    assert tree.check_integrity() == []

@@ -24,7 +24,17 @@ from bench.imports import (
 
 ROOT = Path(__file__).parents[2]
 SOURCES = read_sources(ROOT)
-BELOW = {"arguments", "arrays", "atomic_files", "cores", "errors", "folders", "kernels", "pages"}
+BELOW = {
+    "arguments",
+    "arrays",
+    "atomic_files",
+    "cores",
+    "errors",
+    "extras",
+    "folders",
+    "kernels",
+    "pages",
+}
 # A room on top may use the package itself (its version, its public names).
 ON_TOP = BELOW | {"cache", "tree", "memory", "attention", "v1", "radixkv"}
 ALLOWED = {
@@ -35,6 +45,7 @@ ALLOWED = {
     "arrays": set(),
     "pages": set(),
     "cores": {"errors"},
+    "extras": {"errors"},
     "kernels": set(),
     "v1": set(),
     "tree": BELOW,
@@ -47,7 +58,7 @@ ALLOWED = {
     "prompts": BELOW | {"tree"},
     "router": ON_TOP | {"rpc", "prompts"},
     "lab": ON_TOP | {"prompts"},
-    "integrations": ON_TOP | {"rpc", "service"},
+    "integrations": ON_TOP | {"rpc", "service", "prompts"},
 }
 # These may use every room. They import late, which `LIGHT` below checks.
 FREE = {"cli", "doctor", "demo", "__main__"}

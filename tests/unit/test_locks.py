@@ -234,7 +234,7 @@ def test_a_handle_of_another_tree_is_refused(words, core):
     handle = twin.match_prefix(words.key("ab")).handle
     twin.inc_lock_ref(handle)
     for call in (words.tree.inc_lock_ref, words.tree.dec_lock_ref):
-        with pytest.raises(StaleHandleError, match="another tree"):
+        with pytest.raises(StaleHandleError, match="a Handle of this tree; got one of another"):
             call(handle)
     assert words.sizes() == (2, 0)
     assert twin.protected_size == 2 * words.page_size

@@ -57,7 +57,7 @@ def test_a_cache_that_cannot_be_checked_refuses(cache, request_of, monkeypatch):
     def no_memory(view):
         raise MemoryError
 
-    monkeypatch.setattr("radixkv.cache.prefix_cache._CHECKS", (no_memory,))
+    monkeypatch.setattr("radixkv.cache.prefix_cache.check_slices", no_memory)
     abort(cache, request_of, monkeypatch, False, MemoryError())
     with pytest.raises(errors.CacheCorruptedError, match="to check the cache"):
         cache.match_prefix([1])
@@ -68,7 +68,7 @@ def test_what_the_core_undid_is_not_looked_for(cache, request_of, monkeypatch):
         raise AssertionError("checked")
 
     with monkeypatch.context() as patch:
-        patch.setattr("radixkv.cache.prefix_cache._CHECKS", (must_not,))
+        patch.setattr("radixkv.cache.prefix_cache.check_slices", must_not)
         abort(cache, request_of, monkeypatch, False, errors.OutOfMemoryError("here"))
     assert cache.match_prefix([1]).length == 0
 

@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from radixkv.arrays import INT32_MAX
-from radixkv.cache import loans, prefix_cache
+from radixkv.cache import prefix_cache
 from radixkv.cache.loans import Insert
 from radixkv.cache.prefix_cache import PrefixCache
 from radixkv.errors import InvalidSlotsError, InvalidTokensError
 from radixkv.service import CacheServer, InsertCall, Prompt
-from radixkv.tree import ContentSpan, content, new_tree, reader
+from radixkv.tree import ContentSpan, content, new_tree
 from radixkv.tree.content import check_content
 from radixkv.tree.reader import Reader
 from tests.support.service import connect
@@ -35,7 +35,7 @@ def cache(core, reads, monkeypatch):
         reads[values if isinstance(values, tuple) else "slots"] += 1
         return REFUSED if values == PROMPT else np.array(values, np.int32)
 
-    monkeypatch.setattr(prefix_cache, "new_reader", lambda core: Reader(read, None, None))
+    monkeypatch.setattr(prefix_cache, "new_reader", lambda core: Reader(read, None, None, None))
     return PrefixCache(8, core=core)
 
 
@@ -59,7 +59,7 @@ def checks(monkeypatch):
             lengths.append(length)
         return check_content(spans, length)
 
-    for module in (content, reader, prefix_cache, loans):
+    for module in (content, prefix_cache):
         monkeypatch.setattr(module, "check_content", check)
     return lengths
 

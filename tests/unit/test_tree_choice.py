@@ -7,6 +7,7 @@ from radixkv.errors import (
     CoreUnavailableError,
     InvalidArgumentError,
 )
+from radixkv.tree.policies import POLICIES
 from tests.support.trees import CORES
 
 
@@ -52,6 +53,15 @@ def test_what_a_tree_cannot_be_is_named(core, bad):
 def test_an_unknown_policy_lists_those_there_are(core):
     with pytest.raises(InvalidArgumentError, match="lru, lfu, fifo, mru, filo, slru, priority"):
         new_tree(policy="arc", core=core)
+
+
+@pytest.mark.skipif("native" not in CORES, reason="the native core is not built")
+def test_a_policy_of_the_python_core_alone_is_refused_with_the_way_to_have_it(monkeypatch):
+    monkeypatch.setitem(POLICIES, "newest", POLICIES["mru"])
+    assert new_tree(policy="newest", core="python").policy == "newest"
+    names = "policy must be one of lru, .*, or core=.python. for those of Python alone; got .newest"
+    with pytest.raises(InvalidArgumentError, match=names):
+        new_tree(policy="newest", core="native")
 
 
 @pytest.mark.parametrize("page_size", [2, 3, 5, 64, 1000])

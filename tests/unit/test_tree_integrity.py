@@ -46,7 +46,13 @@ BREAKS = {
     "a node newer than its parent": (
         lambda tree: setattr(node(tree, 19), "recency", 99), "is newer than its parent"
     ),
-    "a leaf that is no candidate": (lambda tree: tree.nodes.leaves.clear(), "the order holds []"),
+    "a leaf that is no candidate": (
+        lambda tree: tree.nodes.leaves[0].clear(), "has no place in the order"
+    ),
+    "a candidate that is gone": (
+        lambda tree: tree.nodes.leaves[0].update({(9,): node(tree, 14)}),
+        "2 leaves stand in it, 1 belong there",
+    ),
     "a candidate in a wrong place": (
         lambda tree: setattr(node(tree, 19), "recency", 0), "order: node"
     ),

@@ -57,9 +57,11 @@ class Adaptive final : public Policy {
     void load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) override {
         history_.load(state, nodes);
     }
-    void check(const std::vector<NodeId>& nodes, uint64_t size,
-               std::vector<std::string>& lines) const override {
-        history_.check(nodes, size, lines);
+    void check_node(NodeId id, std::vector<std::string>& lines) const override {
+        history_.check_node(id, lines);
+    }
+    void check_sums(uint64_t size, std::vector<std::string>& lines) const override {
+        history_.check_sums(size, lines);
     }
 
   private:

@@ -119,9 +119,10 @@ class Policy {
     // Whether a node with a place stands where it belongs.
     virtual bool is_sound(NodeId) const = 0;
 
-    // Adds a line for each broken invariant of what was learnt of a tree of `size` tokens.
-    virtual void check(const std::vector<NodeId>&, uint64_t /* size */,
-                       std::vector<std::string>&) const {}
+    // Adds a line for each broken invariant of what was learnt: of one node, and of all together,
+    // in a tree of `size` tokens.
+    virtual void check_node(NodeId, std::vector<std::string>&) const {}
+    virtual void check_sums(uint64_t /* size */, std::vector<std::string>&) const {}
 
   protected:
     static constexpr uint32_t OUTSIDE = ~0u;

@@ -84,9 +84,11 @@ class ShareOrders final : public Policy {
     void load(const std::vector<uint64_t>& state, const std::vector<NodeId>& nodes) override {
         orders_[0]->load(state, nodes);
     }
-    void check(const std::vector<NodeId>& nodes, uint64_t size,
-               std::vector<std::string>& lines) const override {
-        orders_[0]->check(nodes, size, lines);
+    void check_node(NodeId id, std::vector<std::string>& lines) const override {
+        orders_[0]->check_node(id, lines);
+    }
+    void check_sums(uint64_t size, std::vector<std::string>& lines) const override {
+        orders_[0]->check_sums(size, lines);
     }
 
   private:

@@ -112,24 +112,22 @@ void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<Node
     }
 }
 
-void UseHistory::check(const std::vector<NodeId>& nodes, uint64_t size,
-                       std::vector<std::string>& lines) const {
+void UseHistory::check_sums(uint64_t size, std::vector<std::string>& lines) const {
     uint64_t there = size + ghosts_.tokens();
-    if (model_.waiting_tokens() != there) {
-        lines.push_back("history: " + std::to_string(model_.waiting_tokens()) +
-                        " tokens wait by count, " + std::to_string(there) +
-                        " are cached or ghosts");
-    }
-    for (NodeId id : nodes) {
-        const Node& own = nodes_[id];
-        PrefixHash above = seen_[own.parent].hash;
-        std::string name = "node " + std::to_string(public_id(own, id));
-        if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
-            lines.push_back("history: " + name + " has the hash of another prefix");
-        if (used(id) > model_.tick())
-            lines.push_back("history: " + name + " was used in tick " + std::to_string(used(id)) +
-                            ", now is " + std::to_string(model_.tick()));
-    }
+    if (model_.waiting_tokens() == there) return;
+    lines.push_back("history: " + std::to_string(model_.waiting_tokens()) +
+                    " tokens wait by count, " + std::to_string(there) + " are cached or ghosts");
+}
+
+void UseHistory::check_node(NodeId id, std::vector<std::string>& lines) const {
+    const Node& own = nodes_[id];
+    PrefixHash above = seen_[own.parent].hash;
+    auto name = [&] { return "history: node " + std::to_string(public_id(own, id)); };
+    if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
+        lines.push_back(name() + " has the hash of another prefix");
+    if (used(id) > model_.tick())
+        lines.push_back(name() + " was used in tick " + std::to_string(used(id)) + ", now is " +
+                        std::to_string(model_.tick()));
 }
 
 void UseHistory::clear() noexcept {

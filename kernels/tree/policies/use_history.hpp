@@ -77,9 +77,9 @@ class UseHistory {
 
     void clear() noexcept;
 
-    // See `Policy::check`.
-    void check(const std::vector<NodeId>& nodes, uint64_t size,
-               std::vector<std::string>& lines) const;
+    // See `Policy`.
+    void check_node(NodeId id, std::vector<std::string>& lines) const;
+    void check_sums(uint64_t size, std::vector<std::string>& lines) const;
 
   private:
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;

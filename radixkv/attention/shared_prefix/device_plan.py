@@ -8,13 +8,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from radixkv.arrays import Int32Array
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.shared_prefix.plan import Shape, TreePlan, parts_at_most
 from radixkv.kernels.gpu.merging import split_of
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import PoolShape
 
 # Query rows of the smallest narrow block. It has half the registers of one of twice as many.
 FEW = 8
+# Query rows of the smaller wide block.
+HALF = 64
 
 
 class Room(NamedTuple):
@@ -37,11 +40,13 @@ class Kind(NamedTuple):
 
     wide: 0: there are no wide items; 1: blocks on half of the multiprocessors take one each; 2:
     there are more. Blocks in vain would stand in the way of the narrow ones. has_few_rows: no
-    narrow item beside wide ones has more than FEW query rows.
+    narrow item beside wide ones has more than FEW query rows. is_half: no wide item has more than
+    HALF, which leaves more room for narrow blocks of many rows; only where there are such blocks.
     """
 
     wide: int = 0
     has_few_rows: bool = False
+    is_half: bool = False
 
 
 class Listed(NamedTuple):
@@ -59,7 +64,7 @@ class DevicePlan:
     most.
     """
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: PoolShape) -> None:
         self._pool = pool
         self.heads = self.narrow_rows = self._tokens = 0
         self.kind = Kind()
@@ -80,7 +85,7 @@ class DevicePlan:
         self.narrow_rows = shape.narrow_rows
         merge_indptr = np.full(tokens + 1, plan.merge_indptr[-1], np.int32)
         merge_indptr[: len(plan.merge_indptr)] = plan.merge_indptr
-        self.kind = _kind(plan, shape)
+        self.kind = kind_of(plan, shape)
         counts = len(plan.wide), len(plan.narrow), 0, self._split(plan)
         self._enter_room()
         self._present.arrays.put(
@@ -188,16 +193,31 @@ def kinds_of(tokens: int, group: int, narrow_rows: int) -> list[Kind]:
     """Those that plans of so many new tokens can be of."""
     if tokens * group <= narrow_rows:
         return [Kind()]
-    few = (False, True) if group <= FEW and narrow_rows <= 2 * FEW else (False,)
+    if _has_many_rows(narrow_rows):
+        return [
+            Kind(),
+            *(Kind(wide, False, is_half) for wide in (1, 2) for is_half in (False, True)),
+        ]
+    few = (False, True) if group <= FEW else (False,)
     return [Kind(), *(Kind(wide, has_few) for wide in (1, 2) for has_few in few)]
 
 
-def _kind(plan: TreePlan, shape: Shape) -> Kind:
+def kind_of(plan: TreePlan, shape: Shape) -> Kind:
+    """That of a plan cut by `shape`."""
     if not len(plan.wide):
         return Kind()
-    is_half = 2 * len(plan.wide) * shape.kv_heads <= shape.wide_blocks
-    most = int(plan.narrow[:, 4].max(initial=0)) * shape.group
-    return Kind(1 if is_half else 2, most <= FEW and shape.narrow_rows <= 2 * FEW)
+    wide = 1 if 2 * len(plan.wide) * shape.kv_heads <= shape.wide_blocks else 2
+    if _has_many_rows(shape.narrow_rows):
+        return Kind(wide, False, _most_rows(plan.wide, shape) <= HALF)
+    return Kind(wide, _most_rows(plan.narrow, shape) <= FEW)
+
+
+def _has_many_rows(narrow_rows: int) -> bool:
+    return narrow_rows > 2 * FEW
+
+
+def _most_rows(items: Int32Array, shape: Shape) -> int:
+    return int(items[:, 4].max(initial=0)) * shape.group
 
 
 def _fits(room: Room | None, tokens: int, heads: int) -> bool:

@@ -11,7 +11,7 @@ from radixkv.attention.factory import new_planner
 from radixkv.attention.shared_prefix.cost import Model, costs
 from radixkv.attention.shared_prefix.cuts import candidates, coarser
 from radixkv.attention.shared_prefix.plan import SURVEY, Planner, Shape, TreePlan, parts_at_most
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import PoolShape
 
 # Of the flat estimate: less than that, and a step is cut into pieces though nothing is shared.
 UNSHARED = 0.9
@@ -27,7 +27,7 @@ class KeptPlan:
     plan: TreePlan
     shape: Shape
 
-    def __init__(self, pool: MHATokenToKVPool, core: str | None) -> None:
+    def __init__(self, pool: PoolShape, core: str | None) -> None:
         self._pool, self._core = pool, core
         self._base = Shape(1, pool.kv_heads)
         self.forget()

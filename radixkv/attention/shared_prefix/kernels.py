@@ -8,15 +8,12 @@ from torch import Tensor
 
 from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
-from radixkv.attention.shared_prefix.device_plan import FEW, Kind, Listed
+from radixkv.attention.shared_prefix.device_plan import FEW, HALF, Kind, Listed
 from radixkv.attention.shared_prefix.plan import Shape
 from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import PoolShape
 from radixkv.pages import ceil_div
 
-# Stages of a narrow block, and of one that as a rule runs beside wide blocks: with fewer, more of
-# them find room. Measured on an H200.
-STAGES, STAGES_BESIDE = 4, 2
 # Query heads a KV head that the CUDA kernels serve.
 MAX_GROUP = 16
 # Narrow blocks that a multiprocessor runs at once.
@@ -56,7 +53,7 @@ class TileKernels:
     k_scale, v_scale: what K and V are divided by when they are stored.
     """
 
-    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+    def __init__(self, pool: PoolShape, k_scale: float, v_scale: float) -> None:
         self._pool, self._k_scale, self._v_scale = pool, k_scale, v_scale
         is_hopper = _is_hopper(pool.device)
         self._has_cuda = is_hopper and _cuda_serves(pool)
@@ -71,11 +68,11 @@ class TileKernels:
 
     def _most_wide(self, group: int) -> int:
         """Query rows of a wide item. Small wide blocks leave room for large narrow ones."""
-        return 64 if self._has_cuda and has_many_heads(group) else self._wide_rows
+        return HALF if self._has_cuda and has_many_heads(group) else self._wide_rows
 
     def serving(self, group: int) -> str:
-        """Whose kernels compute items of `group` query heads a KV head, with no softcap or scales:
-        "cuda" or "triton"."""
+        """Whose kernels compute items of `group` query heads a KV head, with no softcap: "cuda" or
+        "triton"."""
         return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
 
     def run(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
@@ -83,10 +80,10 @@ class TileKernels:
 
         What is launched depends on the step's tokens and heads, and on the plan's kind alone.
         """
-        is_plain = not options.softcap and (self._k_scale, self._v_scale) == (1.0, 1.0)
         has_group = work.heads // self._pool.kv_heads <= MAX_GROUP
         is_small = has_group and work.narrow_rows <= NARROW_ROWS
-        on_cuda = self._has_cuda and is_plain and is_small and inputs[0].dtype == self._pool.dtype
+        is_plain = not options.softcap and self._takes(inputs[0].dtype)
+        on_cuda = self._has_cuda and is_plain and is_small
         return (self._cuda if on_cuda else self._triton)(inputs, work, options)
 
     def _cuda(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
@@ -97,18 +94,18 @@ class TileKernels:
         """
         from radixkv.kernels.gpu.tiles import attend_narrow, attend_wide, merge_beside
 
-        group, has_wide = work.heads // self._pool.kv_heads, work.kind.wide > 0
-        size, scale = self._pool.page_size, options.scale_at(self._pool.head_dim)
-        if has_wide:
+        group, kind = work.heads // self._pool.kv_heads, work.kind
+        size, scale = self._pool.page_size, options.scale_at(self._pool.head_dim) * self._k_scale
+        if kind.wide:
             attend_wide(
-                *inputs, self._wide(work), *work.partials, scale=scale, page_size=size,
-                rows=self._most_wide(group), blocks=self._wide_blocks(work.kind),
+                *inputs, self._wide(work), *work.partials, scale=scale, v_scale=self._v_scale,
+                page_size=size, rows=HALF if kind.is_half else self._most_wide(group),
+                blocks=self._wide_blocks(kind),
             )  # fmt: skip
         attend_narrow(
-            *inputs, self._narrow(work), *work.partials, scale=scale, page_size=size,
-            taken=work.taken,
-            rows=FEW if work.kind.has_few_rows else work.narrow_rows,
-            stages=STAGES_BESIDE if has_wide else STAGES, beside_last=has_wide,
+            *inputs, self._narrow(work), *work.partials, scale=scale, v_scale=self._v_scale,
+            page_size=size, taken=work.taken,
+            rows=FEW if kind.has_few_rows else work.narrow_rows, beside_wide=kind.wide > 0,
         )  # fmt: skip
         out = torch.empty_like(inputs[0])
         merge_beside(
@@ -120,6 +117,11 @@ class TileKernels:
             taken=work.taken,
         )
         return out
+
+    def _takes(self, queries: torch.dtype) -> bool:
+        """Whether the CUDA kernels, where they serve the pool, take such queries."""
+        is_fp8 = self._pool.dtype.itemsize == 1
+        return queries.itemsize == 2 if is_fp8 else queries == self._pool.dtype
 
     def _wide_blocks(self, kind: Kind) -> int:
         return max(1, kind.wide * _multiprocessors(self._pool.device) // 2)
@@ -176,12 +178,12 @@ def _is_hopper(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) == (9, 0)
 
 
-def _cuda_serves(pool: MHATokenToKVPool) -> bool:
+def _cuda_serves(pool: PoolShape) -> bool:
     try:
-        from radixkv.kernels.gpu.tiles import DIMS, DTYPES
+        from radixkv.kernels.gpu.tiles import serves
     except ImportError:  # cuda-bindings is not installed
         return False
-    return pool.head_dim in DIMS and pool.dtype in DTYPES
+    return serves(pool.head_dim, pool.dtype)
 
 
 def _multiprocessors(device: torch.device) -> int:

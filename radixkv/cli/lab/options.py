@@ -35,8 +35,8 @@ class LogOptions:
     tokenizer: Annotated[
         str | None,
         typer.Option(
-            help='A tokenizer.json or a folder with one, for logs of text; "bytes": each byte is a '
-            "token."
+            help="A tokenizer.json, a folder with one, a .gguf file, or smollm2, for logs of text; "
+            '"bytes": each byte is a token.'
         ),
     ] = None
     order: Annotated[

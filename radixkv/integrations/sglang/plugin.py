@@ -1,4 +1,4 @@
-"""How SGLang gets to know of the cache."""
+"""How SGLang gets to know of the cache and of the attention backend: two flags, each by itself."""
 
 import logging
 import os
@@ -7,6 +7,7 @@ from typing import Any
 
 from radixkv.errors import BackendUnavailableError
 from radixkv.integrations.sglang import surface
+from radixkv.integrations.sglang.attention.offer import offer
 from radixkv.tree.shares import NO_SHARES, Shares
 from radixkv.tree.shares_file import read_shares
 
@@ -16,11 +17,17 @@ log = logging.getLogger(__name__)
 
 
 def register() -> None:
-    """Offer the cache to SGLang as `--radix-cache-backend radixkv`; it calls this in each process.
+    """Offer the cache to SGLang as `--radix-cache-backend radixkv` and attention as
+    `--attention-backend radixkv`; it calls this in each process.
 
-    What stands against it is logged in one line: an exception would be a traceback in every
-    process, of those too who chose another cache.
+    What stands against either is logged in one line: an exception would be a traceback in every
+    process, of those too who chose neither.
     """
+    _offer_cache()
+    offer()
+
+
+def _offer_cache() -> None:
     try:
         from sglang.srt.arg_groups.choices import (
             RADIX_EVICTION_POLICY_CHOICES,

@@ -77,24 +77,31 @@ def policies() -> list[str]:
     return list(POLICIES)
 
 
-def check_host() -> None:
-    """Raises BackendUnavailableError naming all that SGLang lacks; warns of an untested version."""
-    missing = list(_missing())
+def check_host(
+    flag: str = "--radix-cache-backend radixkv",
+    used: dict[str, dict[str, str]] = USED,
+    tested: tuple[str, ...] = TESTED_VERSIONS,
+) -> None:
+    """Raises BackendUnavailableError naming all that SGLang lacks; warns of an untested version.
+
+    flag: what was asked for. used: as USED.
+    """
+    missing = list(_missing(used))
     if missing:
         raise BackendUnavailableError(
-            f"--radix-cache-backend radixkv: SGLang {host_version()} lacks {', '.join(missing)}; "
-            f"radixkv is tested with {', '.join(TESTED_VERSIONS)}",
+            f"{flag}: SGLang {host_version()} lacks {', '.join(missing)}; "
+            f"radixkv is tested with {', '.join(tested)}",
             missing=missing,
         )
-    if host_version() not in TESTED_VERSIONS:
+    if host_version() not in tested:
         log.warning(
             "radixkv is not tested with SGLang %s, but with %s; it has what is used of it",
-            host_version(), ", ".join(TESTED_VERSIONS),
+            host_version(), ", ".join(tested),
         )  # fmt: skip
 
 
-def _missing() -> Iterator[str]:
-    for module_name, classes in USED.items():
+def _missing(used: dict[str, dict[str, str]]) -> Iterator[str]:
+    for module_name, classes in used.items():
         try:
             module = import_module(module_name)
         except ImportError:
@@ -105,12 +112,14 @@ def _missing() -> Iterator[str]:
             if found is None:
                 yield f"{module_name}.{name}"
                 continue
-            known = _members(found)
-            yield from (f"{name}.{member}" for member in members.split() if member not in known)
+            yield from (f"{name}.{each}" for each in members.split() if not _has(found, each))
 
 
-def _members(of: Any) -> set[str]:
-    return {*dir(of), *(field.name for field in (fields(of) if is_dataclass(of) else ()))}
+def _has(of: Any, member: str) -> bool:
+    # A field without a default is no attribute of its class.
+    return hasattr(of, member) or (
+        is_dataclass(of) and any(field.name == member for field in fields(of))
+    )
 
 
 def check_served(ctx: Any) -> None:

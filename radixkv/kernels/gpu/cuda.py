@@ -9,6 +9,10 @@ from cuda.bindings import driver, nvrtc
 from torch import Tensor
 
 _FOLDER = Path(__file__).parent
+# Of a multiprocessor, for all its blocks. A block takes more shared memory than it asks for, and a
+# warp's registers are counted in whole units.
+_REGISTERS, _SHARED_BYTES = 64 * 1024, 228 * 1024
+_SHARED_MORE, _REGISTER_UNIT = 1024, 256
 # Of the arguments of a launch; what is neither is a pointer, or null.
 _TYPES = {int: ctypes.c_int64, float: ctypes.c_float}
 
@@ -33,6 +37,15 @@ class Kernel:
         # wait for one another.
         prefer = driver.CUfunc_cache.CU_FUNC_CACHE_PREFER_SHARED
         _checked(driver.cuFuncSetCacheConfig(self._function, prefer))
+        asked = driver.CUfunction_attribute.CU_FUNC_ATTRIBUTE_NUM_REGS
+        of_thread: int = _checked(driver.cuFuncGetAttribute(asked, self._function))
+        units = -(-32 * of_thread // _REGISTER_UNIT)
+        self._registers = threads // 32 * units * _REGISTER_UNIT
+
+    def room(self) -> int:
+        """Blocks that a multiprocessor runs at once."""
+        by_shared = _SHARED_BYTES // (self.shared_bytes + _SHARED_MORE)
+        return min(_REGISTERS // self._registers, by_shared)
 
     def launch(
         self, grid: tuple[int, int], *arguments: Tensor | int | float | None, beside_last: bool

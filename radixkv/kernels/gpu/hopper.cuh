@@ -1,7 +1,8 @@
 // What both kernels have in common: their items, and Hopper's instructions in C++ words (barriers,
 // asynchronous copies, products).
 //
-// Defined by the file that includes it: HALF for fp16 operands, bf16 otherwise.
+// Defined by the file that includes it: HALF for fp16 queries and outputs, bf16 otherwise. FP8 for
+// K and V in e4m3: products are of fp16 numbers then, which hold all of e4m3.
 
 #pragma once
 
@@ -9,7 +10,13 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 
 static_assert(HK > 0 && H % HK == 0, "H must be a multiple of HK");
-static_assert(D == 64 || D == 128, "D must be 64 or 128");
+static_assert(D == 64 || D == 128 || D == 192 || D == 256, "D must be 64, 128, 192 or 256");
+#ifdef FP8
+static_assert(D == 128, "D must be 128 where K and V are e4m3");
+constexpr int SIZE = 1;  // bytes of an element of K or V
+#else
+constexpr int SIZE = 2;
+#endif
 
 // As attend.py says.
 struct Item {
@@ -23,9 +30,6 @@ __device__ __forceinline__ u32 smem_address(const void* p) {
 
 __device__ __forceinline__ void barrier_init(u32 bar, int count) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(bar), "r"(count));
-}
-__device__ __forceinline__ void barrier_end(u32 bar) {
-    asm volatile("mbarrier.inval.shared.b64 [%0];" ::"r"(bar) : "memory");
 }
 __device__ __forceinline__ void barrier_arrive(u32 bar) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(bar) : "memory");
@@ -46,6 +50,20 @@ __device__ __forceinline__ void prefetch(const void* p) {
 }
 __device__ __forceinline__ void copy_16(u32 to, const char* from) {
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(to), "l"(from) : "memory");
+}
+// As above, or zeros.
+__device__ __forceinline__ void copy_16_or_zeros(u32 to, const char* from, bool there) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from),
+                 "r"(there ? 16 : 0)
+                 : "memory");
+}
+__device__ __forceinline__ void end_copies_of_a_tile() {
+    asm volatile("cp.async.commit_group;" ::: "memory");
+}
+// Until no more than `pending` tiles of this thread are on their way.
+template <int pending>
+__device__ __forceinline__ void wait_for_copies() {
+    asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory");
 }
 // The kernel that is launched next may start beside this one, once all blocks have come here.
 __device__ __forceinline__ void next_may_start() {
@@ -88,7 +106,7 @@ __device__ __forceinline__ void in_registers(float (&results)[n]) {
     for (int i = 0; i < n; i++) asm volatile("" : "+f"(results[i])::"memory");
 }
 
-#ifdef HALF
+#if defined(HALF) || defined(FP8)
 #define WARP_OPERANDS "f32.f16.f16.f32"
 #define OPERANDS "f32.f16.f16"
 #define PACK "cvt.rn.f16x2.f32"
@@ -103,12 +121,44 @@ __device__ __forceinline__ u32 pack(float low, float high) {
     asm(PACK " %0, %1, %2;" : "=r"(packed) : "f"(high), "f"(low));
     return packed;
 }
+// Four e4m3 numbers as fp16.
+__device__ __forceinline__ void unpack(u32 four, u32& low, u32& high) {
+    asm("{\n.reg .b16 a, b;\nmov.b32 {a, b}, %2;\n"
+        "cvt.rn.f16x2.e4m3x2 %0, a;\ncvt.rn.f16x2.e4m3x2 %1, b;\n}"
+        : "=r"(low), "=r"(high)
+        : "r"(four));
+}
+// A NaN stays one.
+__device__ __forceinline__ float within_half(float x) {
+    asm("min.NaN.f32 %0, %0, 0f477fe000;\nmax.NaN.f32 %0, %0, 0fc77fe000;" : "+f"(x));
+    return x;
+}
+// Two numbers of a query as operands of products. Beyond 65,504, fp16 has none.
+__device__ __forceinline__ u32 as_operands(u32 two) {
+#if defined(FP8) && !defined(HALF)
+    return pack(within_half(__uint_as_float(two << 16)),
+                within_half(__uint_as_float(two & 0xffff0000)));
+#else
+    return two;
+#endif
+}
 __device__ __forceinline__ float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
     return y;
 }
 
+__device__ __forceinline__ void load_16(u32 (&to)[4], u32 from) {
+    asm volatile("ld.shared.v4.u32 {%0,%1,%2,%3}, [%4];"
+                 : "=r"(to[0]), "=r"(to[1]), "=r"(to[2]), "=r"(to[3])
+                 : "r"(from)
+                 : "memory");
+}
+__device__ __forceinline__ void store_16(u32 to, const u32 (&from)[4]) {
+    asm volatile("st.shared.v4.u32 [%0], {%1,%2,%3,%4};" ::"r"(to), "r"(from[0]), "r"(from[1]),
+                 "r"(from[2]), "r"(from[3])
+                 : "memory");
+}
 // Four 8 x 8 matrices, each lane giving the address of a row: as they lie, or transposed.
 __device__ __forceinline__ void load_matrices(u32 (&b)[4], u32 row) {
     asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0,%1,%2,%3}, [%4];"
@@ -136,18 +186,21 @@ __device__ __forceinline__ void multiply(float (&d)[4], const u32 (&a)[4], u32 b
                  : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "r"(b0), "r"(b1));
 }
 
+// Registers of a product: n floats from d[i] on, and their places among the operands of the asm.
 #define F4(d, i) "+f"(d[i]), "+f"(d[i + 1]), "+f"(d[i + 2]), "+f"(d[i + 3])
 #define F16(d, i) F4(d, i), F4(d, i + 4), F4(d, i + 8), F4(d, i + 12)
 #define F32(d, i) F16(d, i), F16(d, i + 16)
-#define R32                                                                                       \
-    "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15,%16,%17,%18,%19,%20,%21,%22,%23,%24,%" \
-    "25,%26,%27,%28,%29,%30,%31"
-#define R64                                                                                      \
-    R32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47,%48,%49,%50,%51,%52,%" \
-        "53,%54,%55,%56,%57,%58,"                                                                \
-        "%59,%60,%61,%62,%63"
+#define R8(t) "%" #t "0,%" #t "1,%" #t "2,%" #t "3,%" #t "4,%" #t "5,%" #t "6,%" #t "7"
+#define R10(t) R8(t) ",%" #t "8,%" #t "9"
+#define R16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define R30 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9," R10(1) "," R10(2)
+#define R32 R30 ",%30,%31"
+#define R60 R30 "," R10(3) "," R10(4) "," R10(5)
+#define R64 R60 ",%60,%61,%62,%63"
+#define R90 R60 "," R10(6) "," R10(7) "," R10(8)
+#define R96 R90 ",%90,%91,%92,%93,%94,%95"
 
-// s (64 x 64) = or += q (64 x 16, registers) k^T (16 x 64, shared).
+// s (64 x 2n) = or += q (64 x 16, registers or shared) k^T (16 x 2n, shared).
 __device__ __forceinline__ void multiply_qk(float (&s)[32], const u32 (&q)[4], u64 k, int add) {
     asm volatile(
         "{\n.reg .pred p;\nsetp.ne.b32 p, %37, 0;\nwgmma.mma_async.sync.aligned.m64n64k16." OPERANDS
@@ -155,17 +208,35 @@ __device__ __forceinline__ void multiply_qk(float (&s)[32], const u32 (&q)[4], u
         : F32(s, 0)
         : "r"(q[0]), "r"(q[1]), "r"(q[2]), "r"(q[3]), "l"(k), "r"(add));
 }
+__device__ __forceinline__ void multiply_qk(float (&s)[16], u64 q, u64 k, int add) {
+    asm volatile(
+        "{\n.reg .pred p;\nsetp.ne.b32 p, %18, 0;\nwgmma.mma_async.sync.aligned.m64n32k16." OPERANDS
+        " {" R16 "}, %16, %17, p, 1, 1, 0, 0;\n}"
+        : F16(s, 0)
+        : "l"(q), "l"(k), "r"(add));
+}
 
 // o (64 x D) += p (64 x 16, registers) v (16 x D, shared).
+#define MULTIPLY_PV(n, results, a0, a1, a2, a3, b)                                           \
+    "wgmma.mma_async.sync.aligned.m64n" #n "k16." OPERANDS " {" results "}, {%" #a0 ",%" #a1 \
+    ",%" #a2 ",%" #a3 "}, %" #b ", 1, 1, 1, 1;"
+#define P4(p) "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3])
 __device__ __forceinline__ void multiply_pv(float (&o)[32], const u32* p, u64 v) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n64k16." OPERANDS " {" R32
-                 "}, {%32,%33,%34,%35}, %36, 1, 1, 1, 1;"
-                 : F32(o, 0)
-                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+    asm volatile(MULTIPLY_PV(64, R32, 32, 33, 34, 35, 36) : F32(o, 0) : P4(p), "l"(v));
 }
 __device__ __forceinline__ void multiply_pv(float (&o)[64], const u32* p, u64 v) {
-    asm volatile("wgmma.mma_async.sync.aligned.m64n128k16." OPERANDS " {" R64
-                 "}, {%64,%65,%66,%67}, %68, 1, 1, 1, 1;"
-                 : F32(o, 0), F32(o, 32)
-                 : "r"(p[0]), "r"(p[1]), "r"(p[2]), "r"(p[3]), "l"(v));
+    asm volatile(MULTIPLY_PV(128, R64, 64, 65, 66, 67, 68) : F32(o, 0), F32(o, 32) : P4(p), "l"(v));
+}
+__device__ __forceinline__ void multiply_pv(float (&o)[96], const u32* p, u64 v) {
+    asm volatile(MULTIPLY_PV(192, R96, 96, 97, 98, 99, 100)
+                 : F32(o, 0), F32(o, 32), F32(o, 64)
+                 : P4(p), "l"(v));
+}
+// As two products, of the first and the last 128 columns: one of 256 takes more registers at once
+// than a kernel has at its start.
+__device__ __forceinline__ void multiply_pv(float (&o)[128], const u32* p, u64 v, u64 last) {
+    asm volatile(MULTIPLY_PV(128, R64, 64, 65, 66, 67, 68) : F32(o, 0), F32(o, 32) : P4(p), "l"(v));
+    asm volatile(MULTIPLY_PV(128, R64, 64, 65, 66, 67, 68)
+                 : F32(o, 64), F32(o, 96)
+                 : P4(p), "l"(last));
 }

@@ -5,7 +5,8 @@
 // after another. It starts while the kernel before still runs, and waits for its end. Sums go in
 // the same order every time, whatever ran first.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), WARPS (of a block) and, for fp16, HALF.
+// Compiled by NVRTC for sm_90a, with H, HK, D (64, 128, 192 or 256), WARPS (of a block) and, for
+// fp16, HALF.
 
 #include "hopper.cuh"
 
@@ -26,12 +27,20 @@ struct Accumulator {
             const long long at = part + (long long)i * H;
             lse[i] = there ? partial_lse[at] : __int_as_float(0xff800000);
             const float* from = partial_o + at * D + lane * N;
-            if constexpr (N == 4) {
-                const float4 four = there ? *(const float4*)from : make_float4(0, 0, 0, 0);
-                o[i][0] = four.x, o[i][1] = four.y, o[i][2] = four.z, o[i][3] = four.w;
+            if constexpr (N % 4 == 0) {
+#pragma unroll
+                for (int d = 0; d < N; d += 4) {
+                    const float4 four =
+                        there ? *(const float4*)(from + d) : make_float4(0, 0, 0, 0);
+                    o[i][d] = four.x, o[i][d + 1] = four.y;
+                    o[i][d + 2] = four.z, o[i][d + 3] = four.w;
+                }
             } else {
-                const float2 two = there ? *(const float2*)from : make_float2(0, 0);
-                o[i][0] = two.x, o[i][1] = two.y;
+#pragma unroll
+                for (int d = 0; d < N; d += 2) {
+                    const float2 two = there ? *(const float2*)(from + d) : make_float2(0, 0);
+                    o[i][d] = two.x, o[i][d + 1] = two.y;
+                }
             }
         }
         float new_max = row_max;
@@ -63,7 +72,7 @@ struct Accumulator {
     }
 };
 
-extern "C" __global__ void __launch_bounds__(32 * WARPS, 6)
+extern "C" __global__ void __launch_bounds__(32 * WARPS, D > 128 ? 3 : 6)
     merge(const float* partial_o, const float* partial_lse, const int* merge_indptr,
           const float* sinks, u32* out, long long rows, const int* splits, int* taken) {
     __shared__ Accumulator shared[WARPS][32];

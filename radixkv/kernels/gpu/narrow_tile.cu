@@ -7,24 +7,31 @@
 // much of it is on its way at all times. Scores and sums are computed transposed, slots or
 // dimensions by query rows, so that 8 rows fill a product of the tensor cores.
 //
-// Compiled by NVRTC for sm_90a, with H, HK, D (64 or 128), ROWS (8, 16, 32 or 64), PAGE, STAGES
-// and, for fp16, HALF.
+// K and V of e4m3 become fp16 numbers on the way from shared memory to the tensor cores.
+//
+// Compiled by NVRTC for sm_90a, with H, HK, D (64, 128, 192 or 256), ROWS (8, 16, 32 or 64), PAGE,
+// STAGES, for fp16 queries HALF, and for K and V of e4m3 FP8.
 
 #include "hopper.cuh"
 
 constexpr int G = H / HK;
 constexpr int WARPS = ROWS < 16 ? 1 : ROWS / 16;
 constexpr int THREADS = 32 * WARPS;
-constexpr int GROUPS = ROWS < 16 ? 1 : 2;  // of 8 rows, of a warp
-constexpr int TILE = 16;                   // slots a tile
-constexpr int TILE_BYTES = TILE * D * 2;   // rows of D elements, swizzled
-constexpr int CHUNKS = D / 8;              // 16-byte pieces of a row
-constexpr int ROWS_A_PASS = THREADS / CHUNKS;
+constexpr int GROUPS = ROWS < 16 ? 1 : 2;    // of 8 rows, of a warp
+constexpr int TILE = 16;                     // slots a tile
+constexpr int TILE_BYTES = TILE * D * SIZE;  // rows of D elements, swizzled
+constexpr int CHUNKS = D * SIZE / 16;        // 16-byte pieces of a row
+constexpr int LANES = CHUNKS % 16 ? 8 : 16;  // that copy a row
+constexpr int PIECES = CHUNKS / LANES;       // of a row, for a lane
+constexpr int ROWS_A_PASS = THREADS / LANES;
 constexpr int PASSES = TILE / ROWS_A_PASS;
-constexpr long long SLOT = (long long)HK * D * 2;  // bytes
+constexpr long long SLOT = (long long)HK * D * SIZE;  // bytes
 // A multiprocessor runs as many at once: of 8 rows few registers, of more stages less shared
 // memory.
-constexpr int BLOCKS = ROWS > 8 ? 12 / WARPS : STAGES > 2 ? 16 : 24;
+constexpr int BLOCKS = D > 128 ? (ROWS > 8 ? 8 / WARPS : 12)
+                               : (ROWS > 8            ? 12 / WARPS
+                                  : STAGES * SIZE > 4 ? 16
+                                                      : 24);
 
 static_assert(ROWS == 8 || ROWS == 16 || ROWS == 32 || ROWS == 64, "ROWS must be 8, 16, 32 or 64");
 static_assert(G <= ROWS, "the heads of a KV head must fit in a tile");
@@ -40,7 +47,7 @@ struct Shared {
 };
 
 __device__ __forceinline__ u32 swizzled(int row, int chunk) {
-    return row * D * 2 + (chunk ^ (row % 8)) * 16;
+    return row * D * SIZE + (chunk ^ (row % 8)) * 16;
 }
 
 // A lane looks up one slot of two tiles, two tiles before they are copied; the lanes of its warp
@@ -59,7 +66,7 @@ struct Producer {
           table(table + item.start / PAGE),
           skew(item.start % PAGE),
           count(item.end - item.start) {
-        const u32 to = swizzled(threadIdx.x / CHUNKS, threadIdx.x % CHUNKS);
+        const u32 to = swizzled(threadIdx.x / LANES, threadIdx.x % LANES);
         k_to = smem_address(shared.k[0]) + to;
         v_to = smem_address(shared.v[0]) + to;
         // A look-up that goes to memory would take longer than two tiles do.
@@ -84,14 +91,19 @@ struct Producer {
             for (int i = 0; i < PASSES; i++) {
                 const int row = i * ROWS_A_PASS;
                 const long long offset =
-                    SLOT * __shfl_sync(~0u, slots, next % 2 * TILE + row + threadIdx.x / CHUNKS);
+                    SLOT * __shfl_sync(~0u, slots, next % 2 * TILE + row + threadIdx.x / LANES);
                 // The swizzle of the thread's row, and of what this pass adds to it.
-                copy_16((k_stage ^ row % 8 * 16) + row * D * 2, k + offset);
-                copy_16((v_stage ^ row % 8 * 16) + row * D * 2, v + offset);
+                const u32 swizzle = row % 8 * 16;
+#pragma unroll
+                for (int j = 0; j < PIECES; j++) {
+                    const int piece = j * LANES * 16, to = row * D * SIZE + piece;
+                    copy_16((k_stage ^ swizzle) + to, k + offset + piece);
+                    copy_16((v_stage ^ swizzle) + to, v + offset + piece);
+                }
             }
         }
         // A group even without copies: waiting counts tiles.
-        asm volatile("cp.async.commit_group;" ::: "memory");
+        end_copies_of_a_tile();
         next++;
     }
 };
@@ -103,6 +115,13 @@ __device__ __forceinline__ void meet() {
     else
         __syncthreads();
 }
+
+// A matrix of two-byte numbers gives a lane pairs: of 16 dimensions, 2t and 2t + 1, and those 8
+// further, t being its lane % 4. One of e4m3 gives it the four numbers from 4t on, and where it is
+// transposed, both of a pair: as the queries and the outputs go by the same order, no number moves.
+// FIRST, SECOND: bytes to the queries' pairs. SIDE, OTHER: a lane's output dimensions.
+constexpr int FIRST = SIZE == 1 ? 8 : 4, SECOND = SIZE == 1 ? 4 : 16;
+constexpr int SIDE = SIZE == 1 ? 2 : 1, OTHER = SIZE == 1 ? 1 : 8;
 
 // A thread has columns 2t and 2t + 1 of every group of 8 query rows, t being its lane % 4.
 struct Consumer {
@@ -135,11 +154,11 @@ struct Consumer {
             const int at = first_row + j * 8 + lane / 4;
             const bool there = at / G < item.queries;
             const long long token = there ? __ldg(&q_indices[item.first + at / G].x) : 0;
-            const char* row = queries + (token * H + head * G + at % G) * D * 2 + lane % 4 * 4;
+            const char* row = queries + (token * H + head * G + at % G) * D * 2 + lane % 4 * FIRST;
 #pragma unroll
             for (int i = 0; i < D / 16; i++) {
-                q[j][i][0] = there ? __ldg((const u32*)(row + i * 32)) : 0;
-                q[j][i][1] = there ? __ldg((const u32*)(row + i * 32 + 16)) : 0;
+                q[j][i][0] = there ? as_operands(__ldg((const u32*)(row + i * 32))) : 0;
+                q[j][i][1] = there ? as_operands(__ldg((const u32*)(row + i * 32 + SECOND))) : 0;
             }
         }
     }
@@ -152,12 +171,28 @@ struct Consumer {
             for (int r = 0; r < 4; r++) s[j][r] = 0;
         const u32 tile = k + stage;
 #pragma unroll
-        for (int i = 0; i < D / 16; i++) {
+        for (int i = 0; i < CHUNKS / 2; i++) {
             u32 a[4];
             load_matrices(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+            if constexpr (SIZE == 1) {
+                u32 first[4], second[4];
 #pragma unroll
-            for (int j = 0; j < GROUPS; j++) multiply(s[j], a, q[j][i][0], q[j][i][1]);
+                for (int r = 0; r < 2; r++) {
+                    unpack(a[r], first[r], first[r + 2]);
+                    unpack(a[r + 2], second[r], second[r + 2]);
+                }
+                add_scores(first, 2 * i);
+                add_scores(second, 2 * i + 1);
+            } else {
+                add_scores(a, i);
+            }
         }
+    }
+
+    // a: 16 slots by the i-th 16 dimensions.
+    __device__ __forceinline__ void add_scores(const u32 (&a)[4], int i) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) multiply(s[j], a, q[j][i][0], q[j][i][1]);
     }
 
     // Of the tile that is `at` slots into the run, the slots that a row's token does not see.
@@ -214,16 +249,36 @@ struct Consumer {
             for (int r = 0; r < 2; r++) p[j][r] = transposed(pack(s[j][2 * r], s[j][2 * r + 1]));
         const u32 tile = v + stage;
 #pragma unroll
-        for (int i = 0; i < D / 16; i++) {
+        for (int i = 0; i < CHUNKS / 2; i++) {
             u32 a[4];
             load_transposed(a, (tile ^ i % 4 * 32) + i / 4 * 128);
+            if constexpr (SIZE == 1) {
+                // Two dimensions of a slot have come side by side; a product takes two slots of a
+                // dimension.
+                u32 first[4], second[4];
 #pragma unroll
-            for (int j = 0; j < GROUPS; j++) multiply(o[j][i], a, p[j][0], p[j][1]);
+                for (int r = 0; r < 4; r += 2) {
+                    unpack(__byte_perm(a[r], 0, 0x3120), first[r], first[r + 1]);
+                    unpack(__byte_perm(a[r + 1], 0, 0x3120), second[r], second[r + 1]);
+                }
+                add_product(2 * i, first, p);
+                add_product(2 * i + 1, second, p);
+            } else {
+                add_product(i, a, p);
+            }
         }
     }
 
+    // a: the i-th 16 dimensions by 16 slots.
+    __device__ __forceinline__ void add_product(int i, const u32 (&a)[4],
+                                                const u32 (&p)[GROUPS][2]) {
+#pragma unroll
+        for (int j = 0; j < GROUPS; j++) multiply(o[j][i], a, p[j][0], p[j][1]);
+    }
+
     __device__ __forceinline__ void store(float* partial_o, float* partial_lse,
-                                          const int2* q_indices, const Item& item, int head) {
+                                          const int2* q_indices, const Item& item, int head,
+                                          float v_scale) {
 #pragma unroll
         for (int j = 0; j < GROUPS; j++)
 #pragma unroll
@@ -237,13 +292,13 @@ struct Consumer {
                 const long long out =
                     (long long)__ldg(&q_indices[item.first + at / G].y) * H + head * G + at % G;
                 // A token may see nothing of the end of its row.
-                const float over = total > 0 ? 1.0f / total : 0;
+                const float over = total > 0 ? __fdividef(v_scale, total) : 0;
                 if (lane < 4) partial_lse[out] = row_max[j][r] * scale + __log2f(total);
-                float* to = partial_o + out * D + lane / 4;
+                float* to = partial_o + out * D + lane / 4 * SIDE;
 #pragma unroll
                 for (int i = 0; i < D / 16; i++) {
                     to[i * 16] = o[j][i][r] * over;
-                    to[i * 16 + 8] = o[j][i][r + 2] * over;
+                    to[i * 16 + OTHER] = o[j][i][r + 2] * over;
                 }
             }
     }
@@ -274,7 +329,8 @@ __device__ __forceinline__ int asked_for(int* taken, char* memory) {
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     narrow_tile(const char* q, const char* k, const char* v, const int* table,
                 long long table_stride, const Item* items, const int* count, int* taken,
-                const int2* q_indices, float* partial_o, float* partial_lse, float scale) {
+                const int2* q_indices, float* partial_o, float* partial_lse, float scale,
+                float v_scale) {
     extern __shared__ __align__(1024) char memory[];
     Shared& shared = *(Shared*)memory;
     next_may_start();
@@ -283,7 +339,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
     Item item = items[unit / HK];
     const int units = *count * HK;
     while (unit < units) {
-        const int head = unit % HK, piece = head * D * 2 + threadIdx.x % CHUNKS * 16;
+        const int head = unit % HK, piece = head * D * SIZE + threadIdx.x % LANES * 16;
         Producer producer(shared, k + piece, v + piece, table + item.row * table_stride, item);
         for (int i = 0; i < STAGES - 1; i++) producer.produce();
         Consumer consumer(shared, scale);
@@ -292,7 +348,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
         // Up to `full` slots into the run, every token sees every slot.
         const int full = item.limit - item.start;
         for (int at = 0; at < producer.count; at += TILE) {
-            asm volatile("cp.async.wait_group %0;" ::"n"(STAGES - 2) : "memory");
+            wait_for_copies<STAGES - 2>();
             meet();
             producer.produce();
             consumer.scores(stage);
@@ -301,7 +357,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS)
             consumer.add_values(stage);
             stage = stage + TILE_BYTES == STAGES * TILE_BYTES ? 0 : stage + TILE_BYTES;
         }
-        consumer.store(partial_o, partial_lse, q_indices, item, head);
+        consumer.store(partial_o, partial_lse, q_indices, item, head, v_scale);
         if (units <= gridDim.x) break;
         unit = asked_for(taken, memory);
         if (unit < units) item = items[unit / HK];

@@ -1,6 +1,7 @@
 """Launches `wide_tile.cu`, `narrow_tile.cu` and `merge.cu`: rows over runs of slots, on Hopper."""
 
 from functools import cache
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -9,8 +10,15 @@ from radixkv.kernels.gpu.attend import LOG2E, Work
 from radixkv.kernels.gpu.cuda import Kernel
 from radixkv.kernels.gpu.merging import MERGE_BLOCKS, WARPS
 
-DIMS = (64, 128)
+DIMS = (64, 128, 192, 256)
 DTYPES = (torch.bfloat16, torch.float16)
+# Of the pool; queries are of DTYPES.
+FP8, FP8_DIMS = torch.float8_e4m3fn, (128,)
+
+
+def serves(dim: int, dtype: torch.dtype) -> bool:
+    """Whether there are kernels for a pool of heads of `dim` and `dtype`."""
+    return dim in (FP8_DIMS if dtype == FP8 else DIMS) and dtype in (*DTYPES, FP8)
 
 
 def attend_wide(
@@ -23,22 +31,21 @@ def attend_wide(
     partial_lse: Tensor,
     *,
     scale: float,
+    v_scale: float,
     page_size: int,
     rows: int,
     blocks: int,
 ) -> None:
-    """As `attend`, for items whose queries all see the whole run, without softcap or v_scale.
+    """As `attend`, for items whose queries all see the whole run, without softcap.
 
-    q, k_pool, v_pool: one of DTYPES, the last dimension one of DIMS. rows: of an item at most, 64
-    or 128. blocks: the grid, up to one for each multiprocessor. The next kernel may start beside
-    this one.
+    q, k_pool, v_pool: as `serves` says, q one of DTYPES. rows: query rows of an item at most, 64
+    or, up to 128 dimensions, 128. blocks: the grid, up to one for each multiprocessor. The next
+    kernel may start beside this one.
     """
-    # A warpgroup fetches. What computes less waits more for memory.
-    stages = 4 if rows == 64 else 3
-    kernel = _tile("wide_tile", *_shape(q, k_pool), page_size, rows, stages)
+    kernel = _wide_tile(*_shape(q, k_pool), page_size, rows)
     kernel.launch(
         (blocks, 1), q, k_pool, v_pool, table, table.stride(0),
-        work.items, work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E,
+        work.items, work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E, v_scale,
         beside_last=False,
     )  # fmt: skip
 
@@ -53,24 +60,25 @@ def attend_narrow(
     partial_lse: Tensor,
     *,
     scale: float,
+    v_scale: float,
     page_size: int,
     taken: Tensor,
     rows: int,
-    stages: int,
-    beside_last: bool,
+    beside_wide: bool,
 ) -> None:
     """As `attend_wide`, for few rows, 8, 16, 32 or 64, whose queries need not see all of a run.
 
-    stages: of 16 slots, in shared memory. taken: (1,) int32, 0 before, how many units blocks took
-    beyond their first. beside_last: starts while the kernel launched before runs, once all of that
-    runs, and ends after it. The grid is what the card has room for. The next kernel may start
-    beside this one.
+    taken: (1,) int32, 0 before, how many units blocks took beyond their first. beside_wide: starts
+    while the wide items that were launched before run, once all of them run, and ends after them.
+    The grid is what the card has room for. The next kernel may start beside this one.
     """
-    kernel = _tile("narrow_tile", *_shape(q, k_pool), page_size, rows, stages)
-    blocks = _multiprocessors(q.device.index) * (SHARED_BYTES // (kernel.shared_bytes + 1024))
+    shape = _shape(q, k_pool)
+    kernel = _narrow_tile(*shape, page_size, rows, beside_wide)
+    blocks = kernel.room() * _multiprocessors(shape.device)
     kernel.launch(
         (blocks, 1), q, k_pool, v_pool, table, table.stride(0), work.items, work.count, taken,
-        work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=beside_last,
+        work.q_indices, partial_o, partial_lse, scale * LOG2E, v_scale,
+        beside_last=beside_wide,
     )  # fmt: skip
 
 
@@ -98,40 +106,70 @@ def merge_beside(
     )  # fmt: skip
 
 
-# Of a multiprocessor, for all its blocks; one takes 1,024 more than it asks for.
-SHARED_BYTES = 228 * 1024
-
-
 @cache
 def _multiprocessors(device: int) -> int:
     return torch.cuda.get_device_properties(device).multi_processor_count
 
 
-# Device, heads, KV heads, head size, whether fp16.
-_Shape = tuple[int, int, int, int, bool]
+class _Shape(NamedTuple):
+    device: int
+    heads: int
+    kv_heads: int
+    dim: int
+    is_half: bool
+    is_fp8: bool
+
+    def defined(self) -> dict[str, int]:
+        names = {"H": self.heads, "HK": self.kv_heads, "D": self.dim}
+        names |= {"HALF": 1} if self.is_half else {}
+        return names | ({"FP8": 1} if self.is_fp8 else {})
 
 
 def _shape(q: Tensor, k_pool: Tensor) -> _Shape:
-    return q.device.index, q.shape[1], k_pool.shape[1], q.shape[2], q.dtype == torch.float16
+    _, heads, dim = q.shape
+    is_half, is_fp8 = q.dtype == torch.float16, k_pool.dtype == FP8
+    return _Shape(q.device.index, heads, k_pool.shape[1], dim, is_half, is_fp8)
 
 
 @cache
-def _tile(
-    name: str,
-    device: int,
-    heads: int,
-    kv_heads: int,
-    dim: int,
-    is_half: bool,
-    page_size: int,
+def _wide_tile(
+    device: int, heads: int, kv_heads: int, dim: int, is_half: bool, is_fp8: bool, page_size: int,
     rows: int,
-    stages: int,
-) -> Kernel:
-    defined = {"H": heads, "HK": kv_heads, "D": dim, "PAGE": page_size, "ROWS": rows}
-    defined |= {"STAGES": stages} | ({"HALF": 1} if is_half else {})
-    if name == "wide_tile":
-        return Kernel(name, defined, device, 128 + 2 * rows, 2 * stages * (64 * dim * 2 + 16))
-    return Kernel(name, defined, device, max(32, 2 * rows), 2 * stages * 16 * dim * 2)
+) -> Kernel:  # fmt: skip
+    shape = _Shape(device, heads, kv_heads, dim, is_half, is_fp8)
+    stages = _wide_stages(rows, dim, is_fp8)
+    shared = stages * (2 * (32 if dim > 128 else 64) * dim * 2 + 32) + 32
+    shared += rows * dim * 2 if dim > 128 else 0
+    shared += 4 * 2 * 64 * dim if is_fp8 else 0
+    shared = -(-shared // 1024) * 1024
+    defined = {"PAGE": page_size, "ROWS": rows, "STAGES": stages, "SHARED_BYTES": shared}
+    # A warpgroup fetches.
+    return Kernel("wide_tile", shape.defined() | defined, device, 128 + 2 * rows, shared)
+
+
+def _wide_stages(rows: int, dim: int, is_fp8: bool) -> int:
+    """What computes less waits more for memory; tiles of e4m3 wait elsewhere; and what is left is
+    for narrow blocks."""
+    if is_fp8 or dim > 192:
+        return 2
+    return 4 if rows == 64 and dim <= 128 else 3
+
+
+# Stages of a narrow block, and of one that runs beside wide blocks: with fewer, more of them find
+# room. Measured on an H200. Of e4m3, twice as many are as much memory on its way.
+_STAGES, _STAGES_BESIDE = 4, 2
+
+
+@cache
+def _narrow_tile(
+    device: int, heads: int, kv_heads: int, dim: int, is_half: bool, is_fp8: bool, page_size: int,
+    rows: int, is_beside: bool,
+) -> Kernel:  # fmt: skip
+    shape = _Shape(device, heads, kv_heads, dim, is_half, is_fp8)
+    stages = (_STAGES_BESIDE if is_beside else _STAGES) * (2 if is_fp8 else 1)
+    shared = 2 * stages * 16 * dim * (1 if is_fp8 else 2)
+    defined = shape.defined() | {"PAGE": page_size, "ROWS": rows, "STAGES": stages}
+    return Kernel("narrow_tile", defined, device, max(32, 2 * rows), shared)
 
 
 @cache

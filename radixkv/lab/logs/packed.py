@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import IO, Any, BinaryIO, cast
 
 from radixkv.atomic_files import replacing
-from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.errors import InvalidArgumentError, InvalidLogError
+from radixkv.extras import missing
 from radixkv.lab.logs.requests import Progress
 
 _MAGIC = {b"\xfd7zXZ\x00": "xz", b"\x1f\x8b": "gz", b"\x28\xb5\x2f\xfd": "zst"}
@@ -67,9 +68,7 @@ def zstd() -> Any:
     for name in ("compression.zstd", "backports.zstd"):  # the first since Python 3.14
         with suppress(ImportError):
             return import_module(name)
-    raise BackendUnavailableError(
-        "a .zst file needs backports.zstd: pip install 'radixkv[lab]'", package="backports.zstd"
-    )
+    raise missing("a .zst file", "backports.zstd", "lab")
 
 
 def write_packed(path: Path, lines: Iterable[bytes]) -> None:

@@ -8,7 +8,9 @@ import numpy as np
 
 from radixkv.arrays import Int32Array
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError, InvalidLogError
+from radixkv.extras import missing
 from radixkv.lab.logs.packed import read_packed
+from radixkv.prompts.gguf import gguf_file, tokenizer_json
 
 
 class Tokenizer(Protocol):
@@ -54,27 +56,30 @@ class FileTokenizer:
 
 
 def load_tokenizer(path: str | Path) -> Tokenizer:
-    """The tokenizer in a tokenizer.json (packed or not) or in a folder with one; or "bytes".
+    """The tokenizer in a tokenizer.json (packed or not), in a folder with one or in a GGUF file; or
+    "smollm2", the packaged model's; or "bytes".
 
     Raises InvalidArgumentError for a file that is not a tokenizer, BackendUnavailableError.
     """
     if str(path) == "bytes":
         return ByteTokenizer()
+    gguf = gguf_file(path)
     file = Path(path) / "tokenizer.json" if Path(path).is_dir() else Path(path)
     try:
         from tokenizers import Tokenizer as Encoder
     except ImportError:
-        raise BackendUnavailableError(
-            "text needs tokenizers: pip install 'radixkv[lab]'", package="tokenizers"
-        ) from None
+        raise missing("text", "tokenizers", "lab") from None
     try:
-        source = read_packed(file)
+        source = tokenizer_json(gguf).encode() if gguf else read_packed(file)
         return FileTokenizer(source, Encoder.from_str(source.decode()))
     except InvalidLogError as error:
         raise InvalidArgumentError(
-            f"tokenizer must be a tokenizer.json, a folder with one, or bytes: {error}",
+            "tokenizer must be a tokenizer.json, its folder, a .gguf file, smollm2, or bytes: "
+            f"{error}",
             path=str(file),
         ) from error
+    except BackendUnavailableError:
+        raise
     except Exception as error:  # the package raises nothing narrower
         raise InvalidArgumentError(
             f"tokenizer {file} is not a tokenizer.json: {error}", path=str(file)

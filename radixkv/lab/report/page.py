@@ -4,7 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import radixkv
-from radixkv.errors import BackendUnavailableError
+from radixkv.extras import missing
 from radixkv.lab.replay.scheduling import SCHEDULINGS
 from radixkv.lab.report.misses import CAUSES
 from radixkv.lab.report.plots import plots, tokens
@@ -25,9 +25,7 @@ def render(study: Study, *, name: str, about: str, command: str, advice: str = "
         from jinja2 import Environment
         from markupsafe import Markup
     except ImportError:
-        raise BackendUnavailableError(
-            "a report needs jinja2: pip install 'radixkv[lab]'", package="jinja2"
-        ) from None
+        raise missing("a report", "jinja2", "lab") from None
     environment = Environment(autoescape=True)
     drawn = {key: Markup(svg) for key, svg in plots(study).items()}
     page = environment.from_string(TEMPLATE.read_text("utf-8"))

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from radixkv.errors import BackendUnavailableError
+from radixkv.extras import missing
 from radixkv.lab.replay import summary
 from radixkv.lab.replay.curve import Curve
 from radixkv.lab.replay.scheduling import SCHEDULINGS
@@ -112,9 +112,7 @@ def _axes() -> Iterator[tuple[Any, "Axes"]]:
         from matplotlib import rc_context
         from matplotlib.figure import Figure
     except ImportError:
-        raise BackendUnavailableError(
-            "a report needs matplotlib: pip install 'radixkv[lab]'", package="matplotlib"
-        ) from None
+        raise missing("a report", "matplotlib", "lab") from None
     with rc_context(_STYLE):
         figure = Figure(figsize=(10, 4), layout="constrained")
         yield figure, figure.subplots()

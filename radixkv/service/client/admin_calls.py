@@ -3,7 +3,7 @@
 from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, new_request_id
-from radixkv.tree import DEFAULT, Namespace, TokenIds
+from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
 from radixkv.v1.admin_pb2 import CheckIntegrityRequest, ClearCacheRequest
 from radixkv.v1.prefix_cache_pb2 import EvictPrefixesRequest
 from radixkv.v1.types_pb2 import TokenSequence
@@ -50,9 +50,10 @@ def evict_below(
         Tokens evicted.
     """
     given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
-    is_empty = not len(given.token_ids)
+    token_ids = as_token_ids(given.token_ids, "prompt")
+    whole = given._replace(token_ids=token_ids)
     request = EvictPrefixesRequest(
-        prefix=TokenSequence() if is_empty else codec.write_sequence(given, "prompt"),
+        prefix=codec.write_sequence(whole, "prompt") if len(token_ids) else TokenSequence(),
         namespace=codec.write_namespace(namespace),
         request_id=new_request_id(),
     )

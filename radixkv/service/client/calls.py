@@ -12,7 +12,7 @@ import numpy as np
 from google.protobuf.message import Message
 
 from radixkv.arrays import Int32Array
-from radixkv.errors import MessageTooLargeError
+from radixkv.errors import InvalidTokensError, MessageTooLargeError
 from radixkv.rpc import codec
 from radixkv.rpc.codec import Encoded, Prompt
 from radixkv.rpc.limits import MAX_MESSAGE_BYTES
@@ -287,7 +287,12 @@ def new_request_id() -> str:
 
 
 def _encode_prompts(prompts: Prompts) -> list[Encoded]:
-    batch = [prompts] if _is_one(prompts) else prompts
+    try:
+        batch = [prompts] if _is_one(prompts) else list(prompts)
+    except TypeError:
+        raise InvalidTokensError(
+            f"prompts must be a prompt or a sequence of prompts; got {type(prompts).__name__}"
+        ) from None
     codec.check_batch(len(batch), "prompts")
     field = MatchPrefixRequest.SEQUENCES_FIELD_NUMBER
     return [

@@ -5,13 +5,13 @@ from dataclasses import dataclass, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
-from radixkv.arguments import between
+from radixkv.arguments import as_flag, as_ids, as_priority, between, list_of
 from radixkv.arrays import Int32Array
 from radixkv.errors import InvalidSlotsError
 from radixkv.rpc import codec, method_table
 from radixkv.rpc.codec import Prompt
 from radixkv.service.client.calls import ClientCall, MatchReply, Prompts, match, new_request_id
-from radixkv.tree import Namespace, TokenIds, as_slots
+from radixkv.tree import Namespace, TokenIds, as_slots, as_token_ids
 from radixkv.tree.content import Content
 from radixkv.v1 import lease_pb2
 from radixkv.v1.lease_pb2 import GetLeaseRequest, GrantLeaseRequest, RevokeLeaseRequest
@@ -347,6 +347,8 @@ def allocate(
 ) -> ClientCall[Allocated]:
     """`n` slots, rounded up to whole pages, evicting if needed.
 
+    A priority comes with `insert`: it is one of cached tokens, and nothing is cached here.
+
     Parameters
     ----------
     n
@@ -422,7 +424,8 @@ def insert(
     list[InsertReply]
         One an insert, in order.
     """
-    batch = [inserts] if isinstance(inserts, InsertCall) else list(inserts)
+    given = [inserts] if isinstance(inserts, InsertCall) else inserts
+    batch = list_of(InsertCall, given, "inserts")
     codec.check_batch(len(batch), "inserts")
     request = InsertPrefixRequest(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
@@ -454,7 +457,7 @@ def release(
     int
         Pins that were still held.
     """
-    request = ReleasePinsRequest(pin_ids=pin_ids, lease_id=lease.id)
+    request = ReleasePinsRequest(pin_ids=as_ids(pin_ids, "pin_ids"), lease_id=lease.id)
     return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
 
 
@@ -469,18 +472,20 @@ def _release_all(lease: LeaseRef, pin_ids: Sequence[int]) -> ClientCall[int] | N
 
 def _write_insert(item: InsertCall, name: str) -> PrefixInsert:
     slots = as_slots(item.slots, f"{name}.slots")
+    token_ids = as_token_ids(item.token_ids, f"{name}.token_ids")
     sequence = None
-    if len(item.token_ids):
-        sequence = codec.write_sequence(Prompt(item.token_ids, item.content), f"{name}.token_ids")
-    if len(slots) != (len(sequence.packed) // 4 if sequence else 0):
+    if len(token_ids):
+        sequence = codec.write_sequence(Prompt(token_ids, item.content), f"{name}.token_ids")
+    if len(slots) != len(token_ids):
         raise InvalidSlotsError(f"{name}.slots must be one a token; got {len(slots)}")
-    keep = PinAction.PIN_ACTION_MOVE if item.keep else PinAction.PIN_ACTION_RELEASE
+    is_kept = as_flag(item.keep, "keep")
+    keep = PinAction.PIN_ACTION_MOVE if is_kept else PinAction.PIN_ACTION_RELEASE
     return PrefixInsert(
         sequence=sequence,
         slots=codec.pack(slots),
-        pin_id=item.pin_id,
+        pin_id=between(0, 2**64 - 1, pin_id=item.pin_id),
         pin_action=keep,
-        priority=between(-(2**31), 2**31 - 1, priority=item.priority),
+        priority=as_priority(item.priority),
     )
 
 

@@ -3,14 +3,19 @@
 import functools
 import inspect
 from collections.abc import Awaitable, Callable
-from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeAlias, TypeVar
 
+from radixkv.arguments import as_flag, as_number, as_text, between
 from radixkv.errors import InvalidArgumentError
 from radixkv.service.client.calls import ClientCall
+from radixkv.tree import Namespace
+from radixkv.tree.namespace import check_namespace
 
 P = ParamSpec("P")
 T = TypeVar("T")
 First = TypeVar("First")
+# Reads an argument, which it names in its error.
+Read: TypeAlias = Callable[[Any, str], Any]
 
 
 class Sender(Protocol):
@@ -27,12 +32,51 @@ class AsyncSender(Protocol):
 
 def built(build: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """The result of `build`; raises InvalidArgumentError for a value that no message can hold."""
+    names, read = _parameters_of(build)
+    # More than there are names go on to `build`, which raises Python's own error.
+    given = [read[name](value, name) for name, value in zip(names, args, strict=False)]
+    named = {name: read.get(name, _as_is)(value, name) for name, value in kwargs.items()}
     try:
-        return build(*args, **kwargs)
+        return build(*given, *args[len(given) :], **named)  # type: ignore[arg-type]
     except InvalidArgumentError:
         raise
     except (ValueError, OverflowError) as error:
         raise InvalidArgumentError(f"arguments must fit in a message; got {error}") from error
+
+
+def _as_is(value: Any, name: str) -> Any:
+    return value
+
+
+def _as_namespace(value: Any, name: str) -> Any:
+    check_namespace(value)
+    return value
+
+
+def _unless_none(read: Read) -> Read:
+    return lambda value, name: None if value is None else read(value, name)
+
+
+# Of seconds and loads; a router takes no larger ones.
+LARGEST_NUMBER = 1e12
+
+# By annotation. What has another one is read by `build`.
+_READ: dict[Any, Read] = {
+    int: lambda value, name: between(0, 2**64 - 1, **{name: value}),
+    bool: as_flag,
+    str: as_text,
+    float: lambda value, name: as_number(value, name, most=LARGEST_NUMBER),
+    Namespace: _as_namespace,
+}
+_READ |= {annotation | None: _unless_none(read) for annotation, read in _READ.items()}
+
+
+@functools.cache
+def _parameters_of(build: Callable[..., Any]) -> tuple[list[str], dict[str, Read]]:
+    """The names of what may be given by place, and what reads each parameter."""
+    parameters = inspect.signature(build).parameters.values()
+    by_place = [each.name for each in parameters if each.kind == each.POSITIONAL_OR_KEYWORD]
+    return by_place, {each.name: _READ.get(each.annotation, _as_is) for each in parameters}
 
 
 def blocking(build: Callable[P, ClientCall[T]]) -> Callable[Concatenate[Any, P], T]:

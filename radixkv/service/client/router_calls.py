@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
+from radixkv.arguments import as_ids, as_number, as_text
+from radixkv.errors import InvalidArgumentError
 from radixkv.rpc import codec
 from radixkv.rpc.codec import Prompt
 from radixkv.rpc.method_table import ADD_WORKER, LIST_WORKERS, LOOKUP, PICK, REMOVE_WORKER
@@ -148,9 +150,9 @@ def pick(
         sequences=sequences,
         prompts=prompts,
         keys=[] if key is None else [key],
-        loads=[router_pb2.WorkerLoad(worker=w, load=load) for w, load in (loads or {}).items()],
+        loads=[] if loads is None else _written_loads(loads),
         cost=load_weight,
-        finished_pick_ids=finished,
+        finished_pick_ids=as_ids(finished, "finished"),
     )
     return ClientCall(PICK, request, timeout_s, _read_pick)
 
@@ -165,7 +167,7 @@ def finish(*pick_ids: int, timeout_s: float | None = None) -> ClientCall[None]:
     *pick_ids
         Of the picks.
     """
-    request = router_pb2.PickRequest(finished_pick_ids=pick_ids)
+    request = router_pb2.PickRequest(finished_pick_ids=as_ids(pick_ids, "pick_ids"))
     return ClientCall(PICK, request, timeout_s, _nothing)
 
 
@@ -256,6 +258,15 @@ def remove_worker(worker: str, *, timeout_s: float | None = None) -> ClientCall[
     """
     request = router_pb2.RemoveWorkerRequest(worker=worker)
     return ClientCall(REMOVE_WORKER, request, timeout_s, _nothing)
+
+
+def _written_loads(loads: Mapping[str, float]) -> list[router_pb2.WorkerLoad]:
+    if not isinstance(loads, Mapping):
+        raise InvalidArgumentError(f"loads must be a mapping of workers; got {loads!r}")
+    return [
+        router_pb2.WorkerLoad(worker=as_text(worker, "loads"), load=as_number(load, "loads"))
+        for worker, load in loads.items()
+    ]
 
 
 def _written(prompt: RouterPrompt) -> tuple[Sequence[Any], Sequence[Any]]:

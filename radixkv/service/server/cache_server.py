@@ -108,9 +108,12 @@ class CacheServer(Server):
         super().__init__(address, cache.lock, **options)
         self._cache = cache
         own_pool = None if alone else pool_id or secrets.token_hex(8)
-        self._leases = Leases(cache, pool_id=own_pool, grace_s=lease_grace_s, clock=clock)
+        lends_slots = lends_slots or alone
+        self._leases = Leases(
+            cache, pool_id=own_pool, lends_slots=lends_slots, grace_s=lease_grace_s, clock=clock
+        )
         self._context = HandlerContext(
-            cache, self._leases, lends_slots=lends_slots or alone, is_local=is_local(address)
+            cache, self._leases, lends_slots=lends_slots, is_local=is_local(address)
         )
         self._tenants = TenantMetrics(self._metrics.registry, tenants or {})
 

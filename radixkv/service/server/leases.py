@@ -76,6 +76,7 @@ class Leases:
     pool_id: the pool that the slots live in, if it is the process's own. None: engines elsewhere
     own it and name it with their leases; when the last lease that names it ends, or it is replaced,
     its K/V is gone, so everything is forgotten.
+    lends_slots: whether a lease may borrow any.
     grace_s: how long the slots of a lease that ended are used by no one.
     """
 
@@ -84,11 +85,13 @@ class Leases:
         cache: PrefixCache,
         *,
         pool_id: str | None,
+        lends_slots: bool,
         grace_s: float,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._cache, self._loans, self._clock = cache, cache.loans, clock
         self._owns_pool, self.pool_id = pool_id is not None, pool_id or ""
+        self._lends_slots = lends_slots
         self._grace_s = grace_s
         self._leases: SortedDict = SortedDict()  # by id
         self._deadlines: SortedSet = SortedSet()  # (ends_at, id)
@@ -307,8 +310,14 @@ class Leases:
         if pool_id in ("", self.pool_id):
             return
         if self._owns_pool:
+            pins_alone = (
+                ""
+                if self._lends_slots
+                else (": its engine lends no slots, a lease without pool_id may hold pins")
+            )
             raise InvalidArgumentError(
-                f"pool_id must be this server's, {self.pool_id!r}; got {pool_id!r}", field="pool_id"
+                f"pool_id must be this server's, {self.pool_id!r}; got {pool_id!r}{pins_alone}",
+                field="pool_id",
             )
         caller.check_unbound("name a pool")
         if self.pool_id:

@@ -9,13 +9,14 @@ import logging
 import weakref
 from collections import OrderedDict
 from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, TypeAlias
 
 from radixkv.cache import PrefixCache
 from radixkv.cache.events import Update
-from radixkv.cache.runs import StoredRun
+from radixkv.cache.runs import Runs, StoredRun
 from radixkv.cache.snapshot import Snapshot, take_snapshot
 from radixkv.errors import (
     DrainingError,
@@ -36,6 +37,7 @@ logger = logging.getLogger(__name__)
 # engine costs a few hundred messages a second, not one a revision.
 _GATHER_S = 0.002
 _PAGES_KEPT = 16
+_FREED_AT_ONCE = 512
 
 
 class LogNotifier:
@@ -83,7 +85,8 @@ class Watches:
     def __init__(self, cache: PrefixCache, in_writer: Callable[[Callable[[], Any]], Any]) -> None:
         self._cache, self._log = cache, cache.events
         self._in_writer = in_writer
-        self._notifier = LogNotifier(asyncio.get_running_loop())
+        self._loop = asyncio.get_running_loop()
+        self._notifier = LogNotifier(self._loop)
         self._pages: OrderedDict[tuple[WatchPlace, Namespace | None], Page] = OrderedDict()
         self._taking = asyncio.Lock()
         # Kept by the watchers that it is being sent to, however many they are.
@@ -187,7 +190,16 @@ class Watches:
                 while snapshot is None:  # calls have their turns in the writer between two slices
                     snapshot = await self._in_writer(partial(next, steps))
                 self._shared = weakref.ref(snapshot)
+                weakref.finalize(snapshot, self._free, snapshot.runs).atexit = False
         return snapshot
+
+    def _free(self, runs: Runs) -> None:
+        """Some at a time: all at once would keep the interpreter for some 30 ms."""
+        for _ in range(min(_FREED_AT_ONCE, len(runs))):
+            runs.popitem()
+        if runs:
+            with suppress(RuntimeError):  # the loop has ended
+                self._loop.call_soon_threadsafe(self._free, runs)
 
     def _is_kept(self, place: WatchPlace) -> bool:
         return place.epoch == self._log.epoch and place.revision >= self._log.compact_revision

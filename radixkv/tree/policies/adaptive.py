@@ -164,15 +164,16 @@ class Adaptive(Policy):
             assert ghost is not None
             self.model.give_up(*ghost)
 
-    def check(self, nodes: Sequence[Node], size: int) -> Iterator[str]:
+    def check(self, size: int) -> Iterator[str]:
         waiting, there = self.model.waiting_tokens, size + self.ghost_tokens
         if waiting != there:
             yield f"history: {waiting} tokens wait by count, {there} are cached or ghosts"
-        for node in nodes:
-            assert node.parent is not None
-            uses: Uses = node.memo
-            if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
-                yield f"history: node {node.id} has the hash of another prefix"
-            if uses.used > self.model.tick:
-                used, now = uses.used, self.model.tick
-                yield f"history: node {node.id} was used in tick {used}, now is {now}"
+
+    def check_node(self, node: Node) -> Iterator[str]:
+        assert node.parent is not None
+        uses: Uses = node.memo
+        if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
+            yield f"history: node {node.id} has the hash of another prefix"
+        if uses.used > self.model.tick:
+            used, now = uses.used, self.model.tick
+            yield f"history: node {node.id} was used in tick {used}, now is {now}"

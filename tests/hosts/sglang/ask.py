@@ -1,5 +1,6 @@
 """Asks one engine what a test wants to know: python ask.py FOLDER BACKEND PAGE_SIZE SLOTS OUT PLAN
 
+BACKEND: of the cache, and behind a "+" that of attention if it is not SGLang's default.
 PLAN: the names of functions here, joined by "+"; everything is forgotten between two of them.
 OUT gets for each a row a request: length of its prompt, cached tokens, the answer.
 """
@@ -71,8 +72,10 @@ def tenants(asker):
 def main(folder, backend, page_size, num_slots, out, plan):
     from sglang.srt.entrypoints.engine import Engine
 
+    backend, _, attention = backend.partition("+")
     backend = None if backend == "sglang" else backend
-    asked = arguments(folder, backend, page_size=int(page_size), num_slots=int(num_slots))
+    more = {"attention_backend": attention} if attention else {}
+    asked = arguments(folder, backend, page_size=int(page_size), num_slots=int(num_slots), **more)
     asker, plans, rows = Asker(Engine(**asked)), {"chats": chats, "tenants": tenants}, {}
     for name in plan.split("+"):
         plans[name](asker)

@@ -17,9 +17,8 @@ import numpy as np
 import pytest
 import requests
 
-from radixkv.integrations.transformers.loading import find_smollm2
-from radixkv.integrations.transformers.tokenizer import tokenizer_from_gguf
 from radixkv.prompts import ModelPrompts
+from radixkv.prompts.gguf import find_smollm2, tokenizer_from_gguf
 from radixkv.service import Client
 from radixkv.v1 import router_pb2, router_pb2_grpc
 from radixkv.v1.types_pb2 import TokenSequence

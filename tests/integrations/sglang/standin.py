@@ -4,16 +4,17 @@
 `make host-sglang`, so that this cannot say something else than SGLang does.
 """
 
-import sys
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
-from types import ModuleType
 from typing import Any, NamedTuple
 
 import torch
+
+from tests.support import sglang_attention
+from tests.support.sglang_attention import put
 
 
 @dataclass
@@ -264,15 +265,6 @@ def install() -> None:
         assert name not in factories
         factories[name] = factory
 
-    def put(name: str, **members: Any) -> None:
-        parts = name.split(".")
-        for end in range(1, len(parts) + 1):
-            package = ".".join(parts[:end])
-            if package not in sys.modules:
-                sys.modules[package] = ModuleType(package)
-                sys.modules[package].__path__ = []
-        vars(sys.modules[name]).update(members)
-
     base = (
         MatchPrefixParams, MatchResult, EvictParams, EvictResult, IncLockRefResult,
         DecLockRefResult, DecLockRefParams, TreeLock, BasePrefixCache,
@@ -305,3 +297,4 @@ def install() -> None:
         register_radix_cache_backend=register_radix_cache_backend,
         registered_radix_cache_backends=lambda: list(factories),
     )
+    sglang_attention.install()
