@@ -211,7 +211,7 @@ void bind_tree(nb::module_& module) {
             },
             "num_slots"_a.none() = nb::none())
         .def("locks", &TreeBinding::locks_of_handles)
-        .def("namespace_of", &TreeBinding::namespace_of, "handle"_a)
+        .def("namespace_of", &TreeBinding::namespace_of, "handle"_a.none())
         .def("walk", [](nb::handle_t<TreeBinding> self) { return NodeWalk(nb::borrow(self)); })
         .def("table", [](nb::handle_t<TreeBinding> self) { return NodeTable(nb::borrow(self)); })
         .def("runs", [](nb::handle_t<TreeBinding> self) { return RunParts(nb::borrow(self)); })

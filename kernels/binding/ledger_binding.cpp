@@ -24,8 +24,7 @@ LedgerBinding::LedgerBinding(nb::handle_t<AllocatorBinding> allocator)
 
 // Frees what waits behind fences that are done, in the order they were given. A query may call the
 // cache: nothing is collected within that, and what it frees waits for the next time.
-void LedgerBinding::collect() {
-    if (is_collecting_ || !is_anything_deferred()) return;
+void LedgerBinding::collect_deferred() {
     is_collecting_ = true;
     auto end = [](bool* is_collecting) { *is_collecting = false; };
     std::unique_ptr<bool, decltype(end)> guard(&is_collecting_, end);

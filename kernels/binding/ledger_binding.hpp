@@ -55,7 +55,10 @@ class LedgerBinding {
     bool* retired() const { return static_cast<bool*>(array_data(is_retired_)); }
     bool is_anything_deferred() const { return PyObject_Size(deferred_.ptr()) > 0; }
     nb::object behind(nb::handle fence) const;
-    void collect();
+    void collect() {
+        if (is_anything_deferred() && !is_collecting_) collect_deferred();
+    }
+    void collect_deferred();
 
     nb::object allocator_;
     nb::object deferred_;  // a deque of (fence, slots), the first to be done first

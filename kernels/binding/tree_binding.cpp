@@ -72,6 +72,12 @@ PyTypeObject* handle_type() {
     return type;
 }
 
+[[noreturn]] void raise_no_handle(nb::handle object, const char* name) {
+    bool is_other = Py_IS_TYPE(object.ptr(), handle_type());
+    raise(python().StaleHandleError, std::string(name) + " must be a Handle of this tree; got " +
+                                         (is_other ? "one of another" : show(object)));
+}
+
 bool is_given(nb::handle content) {
     if (PyTuple_CheckExact(content.ptr())) return PyTuple_GET_SIZE(content.ptr()) > 0;
     return !PyList_CheckExact(content.ptr()) || PyList_GET_SIZE(content.ptr()) > 0;
@@ -317,12 +323,9 @@ nb::object TreeBinding::new_handle(const Place& place) const {
 // The handle and the node that holds its last token; refuses what is not ours or not there.
 Handle& TreeBinding::resolve(nb::handle object, NodeId& node, const char* name) const {
     const nb::object& error = python().StaleHandleError;
-    auto refuse = [&](const std::string& got) {
-        raise(error, std::string(name) + " must be a Handle of this tree; got " + got);
-    };
-    if (!Py_IS_TYPE(object.ptr(), handle_type())) refuse(show(object));
+    if (!Py_IS_TYPE(object.ptr(), handle_type())) raise_no_handle(object, name);
     Handle& handle = *nb::inst_ptr<Handle>(object);
-    if (handle.tree != number_) refuse("one of another");
+    if (handle.tree != number_) raise_no_handle(object, name);
     if (handle.epoch != epoch_) {
         raise(error,
               "the handle is of epoch " + std::to_string(handle.epoch) + ", the tree is in " +
@@ -639,7 +642,7 @@ TreeBinding::Below TreeBinding::find_below(nb::handle ids, nb::handle space, nb:
 
 void TreeBinding::evict_slots(const Below& below, int32_t* out) noexcept {
     record_eviction([&](const auto& on_trim, const auto& on_empty) noexcept {
-        tree_.policy().begin_eviction(total_size());
+        tree_.policy().begin_eviction(total_size(), below.count);
         for (NodeId id : below.nodes) out = tree_.drop_tail(id, 0, out, on_trim, on_empty);
         if (below.cut != NONE) tree_.drop_tail(below.cut, below.keep, out, on_trim, on_empty);
         tree_.policy().end_eviction(total_size());

@@ -342,7 +342,7 @@ template <class OnTrim, class OnEmpty>
 void Tree::evict(uint64_t count, int32_t* out, const OnTrim& on_trim, const OnEmpty& on_empty,
                  Claim claim) noexcept {
     assert(count % page_size == 0 && count <= room_for(claim.share) && claim.own <= count);
-    policy_->begin_eviction(evictable_ + protected_);
+    policy_->begin_eviction(evictable_ + protected_, count);
     while (count > 0) {
         uint64_t most = count;
         NodeId victim = this->victim(claim, most);

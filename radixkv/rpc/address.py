@@ -20,14 +20,16 @@ _HOST_AND_PORT = re.compile(r"(\[[^\]]+\]|[^:/\s]+):(\d{1,5})")
 
 def check_target(target: str) -> None:
     """Raises InvalidArgumentError unless it is the address of a server."""
-    found = _HOST_AND_PORT.fullmatch(target)
-    is_address = found is not None and int(found[2]) <= 65_535
-    is_name = target.startswith(_SCHEMES) and target.isprintable()
-    if not is_name and not (is_address and target.isprintable()):
+    if not isinstance(target, str) or not target.isprintable() or not _is_address(target):
         raise InvalidArgumentError(
             f"target must be host:port, as in 127.0.0.1:50051, or unix:/path; got {target!r}",
             target=target,
         )
+
+
+def _is_address(target: str) -> bool:
+    found = _HOST_AND_PORT.fullmatch(target)
+    return target.startswith(_SCHEMES) or (found is not None and int(found[2]) <= 65_535)
 
 
 def check_address(address: str, *, insecure: bool) -> None:

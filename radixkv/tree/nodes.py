@@ -147,8 +147,11 @@ class Policy:
     def trim(self, leaf: Node, keep: int) -> None:
         """A leaf is about to lose its tokens from `keep` on; at 0 it goes."""
 
-    def begin_eviction(self, size: int) -> None:
-        """Victims are about to be chosen in a tree of `size` tokens."""
+    def advance_clock(self, milliseconds: int) -> None:
+        """The time of what comes next; time that goes back counts as no time passed."""
+
+    def begin_eviction(self, size: int, count: int) -> None:
+        """`count` tokens of a tree of `size` tokens are about to go."""
 
     def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
         """The leaf to evict, of all evictable ones of a share by their keys (never empty)."""
@@ -531,7 +534,7 @@ class Nodes:
         """
         assert own <= count <= self.shares.room_for(whom)
         freed: list[Int32Array] = []
-        self.policy.begin_eviction(self.size)
+        self.policy.begin_eviction(self.size, count)
         while count > 0:
             victim, most = self._victim(whom, own)
             slots = self._trim(victim, min(count, most, len(victim.slots)))
@@ -563,7 +566,7 @@ class Nodes:
             going.append((partial, partial.end - length))
         if not going:
             return EMPTY
-        self.policy.begin_eviction(self.size)
+        self.policy.begin_eviction(self.size, sum(count for _, count in going))
         freed = [self._trim(node, count) for node, count in going]
         self.policy.end_eviction(self.size)
         return _concat(freed)

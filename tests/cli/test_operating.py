@@ -179,7 +179,7 @@ WRONG = {
     "target": (["stats", "--target", "nonsense"], "must be host:port, as in 127.0.0.1:50051"),
     "a worker": (["top", "nonsense"], "must be host:port"),
     "a worker to route to": (["route", "--worker", "a=nonsense"], "must be host:port"),
-    "more to evict than there is": (["evict", str(2**70)], "must fit in a message"),
+    "more to evict than there is": (["evict", str(2**70)], "num_tokens must be"),
     "place": (["watch", "--after", "x"], "EPOCH:REVISION"),
     "tenants that are not there": (["serve", "--tenants", "/nowhere"], "/nowhere"),
     "shares that are not there": (["serve", "--shares", "/nowhere"], "/nowhere"),

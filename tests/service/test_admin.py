@@ -1,13 +1,18 @@
 """AdminService, EvictPrefixes and GetStats of a namespace."""
 
+import threading
+from types import SimpleNamespace
+
 import grpc
 import numpy as np
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from radixkv import Namespace, PrefixCache, errors
+from radixkv.cache import integrity
 from radixkv.rpc.codec import unpack, write_namespace
 from radixkv.service import CacheServer, Prompt
+from radixkv.service.server.handlers import context
 from radixkv.v1 import admin_pb2
 from radixkv.v1.admin_pb2_grpc import AdminServiceStub
 from radixkv.v1.info_pb2 import GetStatsRequest
@@ -192,3 +197,20 @@ def test_stats_of_one_namespace(cache, client):
         assert stats.num_nodes == 2
         assert client.stats(B).evictable_size == 2
         assert client.stats(Namespace()).evictable_size == 0
+
+
+def test_a_check_pauses_between_its_slices(cache, client, monkeypatch):
+    """A call that waits for the lock gets it there; it would not from a thread that never waits."""
+    matched = []
+
+    def pause(seconds):
+        other = threading.Thread(target=lambda: matched.append(cache.probe(range(10))))
+        other.start()
+        other.join(30)
+
+    monkeypatch.setattr(context, "time", SimpleNamespace(sleep=pause))
+    hold(cache, range(10))
+    monkeypatch.setattr(integrity, "_SLOTS", 16)
+    assert client.check() == []
+    assert len(matched) > cache.num_slots // 16
+    assert set(matched) == {10}

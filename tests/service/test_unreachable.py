@@ -59,24 +59,25 @@ def test_a_token_that_no_header_carries_is_refused_and_not_shown(token):
     assert "sec" not in str(caught.value)
 
 
+SURROGATE = Namespace(salt="\udcff")
 UNSENDABLE = {
-    "evict": lambda client: client.evict(2**70),
-    "a lease": lambda client: client.revoke_lease(2**64, 1),
-    "a namespace": lambda client: client.match([1], Namespace(salt="\udcff")),
-    "a namespace to watch": lambda client: client.watch(Namespace(salt="\udcff")),
-    "a place": lambda client: client.watch(after=(-1, 5)),
-    "an epoch": lambda client: client.match([1], expected_epoch=-1),
-    "a ttl": lambda client: client.lease(float("nan")),
-    "an endless ttl": lambda client: client.lease(float("inf")),
-    "a holder": lambda client: client.lease(holder="\udcff"),
+    "evict": (lambda client: client.evict(2**70), "num_tokens must"),
+    "a lease": (lambda client: client.revoke_lease(2**64, 1), "lease_id must"),
+    "a namespace": (lambda client: client.match([1], SURROGATE), "must fit in a message"),
+    "a namespace to watch": (lambda client: client.watch(SURROGATE), "must fit in a message"),
+    "a place": (lambda client: client.watch(after=(-1, 5)), "after must"),
+    "an epoch": (lambda client: client.match([1], expected_epoch=-1), "expected_epoch must"),
+    "a ttl": (lambda client: client.lease(float("nan")), "ttl_s must"),
+    "an endless ttl": (lambda client: client.lease(float("inf")), "ttl_s must"),
+    "a holder": (lambda client: client.lease(holder="\udcff"), "holder must"),
 }
 
 
-@pytest.mark.parametrize("call", UNSENDABLE.values(), ids=UNSENDABLE)
-def test_what_no_message_can_hold_is_refused_before_a_call(call):
+@pytest.mark.parametrize(("call", "message"), UNSENDABLE.values(), ids=UNSENDABLE)
+def test_what_no_message_can_hold_is_refused_before_a_call(call, message):
     with (
         Client("127.0.0.1:1") as client,
-        pytest.raises(errors.InvalidArgumentError, match="must fit in a message"),
+        pytest.raises(errors.InvalidArgumentError, match=message),
     ):
         call(client)
 

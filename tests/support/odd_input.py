@@ -58,6 +58,8 @@ ODD: dict[str, list[Any]] = {
     "optional callable": [3, *NUMBERS, *TEXTS, *STRANGE[:-1], *COLLECTIONS, generator],
     "loads": [3, *NUMBERS, *TEXTS, *STRANGE, [], [1], (), set(), {1: 2}, {"c": 1}, {"a": None},
               {"a": "x"}, {"a": NAN}, {"a": -1}, {"a": INFINITE}, {"a": True}, generator],
+    "place": [5, *NUMBERS, "ab", "x", *STRANGE, [], (), (1,), (1, 2, 3), (1.5, 2), (None, 1),
+              (True, 1), (2**64, 0), (-1, 5), {1: 2}],
     "client loads": [3, *NUMBERS, *TEXTS, *STRANGE, [], [1], (), set(), {1: 2}, {"a": None},
                      {"a": "x"}, {"a": NAN}, {"a": -1}, {"a": True}, {"\ud800": 1}, generator],
     "shares": [None, 3, *NUMBERS, *TEXTS, *STRANGE, [], [1], (), set(), {1: 2}, {"a": 1}],

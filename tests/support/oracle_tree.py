@@ -1,8 +1,9 @@
 """What a radix tree must do, slow and obvious: a dict from (namespace, whole path) to a node.
 
 Keys are tuples of symbols (`symbols`), compared from the root each time. Time is the number of
-touches so far. The adaptive policy gets every use and every loss, and sees every leaf;
-what it makes of that is `ReuseModel`'s, which has tests of its own. Keys are too short for ghosts.
+touches so far. The adaptive policy gets every use and every loss, and sees every leaf; what it
+makes of that is the business of `ReuseModel` and `LruShadow`, which have tests of their own. Keys
+are too short for ghosts.
 """
 
 from collections.abc import Callable, Sequence
@@ -11,7 +12,9 @@ from fractions import Fraction
 from itertools import count
 from typing import Any
 
-from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
+from radixkv.tree.policies.adaptive import gap_class
+from radixkv.tree.policies.lru_shadow import LruShadow
+from radixkv.tree.policies.reuse_model import KINDS, STEP, ReuseModel
 from tests.support.oracle_shares import OracleShares
 
 Path = tuple[Any, tuple[Any, ...]]  # namespace, symbols from the root on
@@ -28,10 +31,11 @@ class OracleNode:
     priority: int
     tick: int = 0  # of the last whole insert through it
     uses: int = 0
+    gap: int = 0
 
     @property
     def kind(self) -> int:
-        return min(self.uses, KINDS - 1)
+        return 6 * min(self.uses, 2) + self.gap
 
 
 @dataclass(frozen=True)
@@ -66,7 +70,7 @@ class OracleTree:
     def __init__(self, page_size: int, policy: str, shares: OracleShares | None = None) -> None:
         self.page_size, self.policy, self.first_out = page_size, policy, FIRST_OUT[policy]
         self.shares = shares or OracleShares({}, page_size)
-        self.model = ReuseModel()
+        self.model, self.shadow = ReuseModel(), LruShadow()
         self.nodes: dict[Path, OracleNode] = {}
         self.locks: list[OracleHandle] = []
         self.clock, self.numbers = 0, count(1)
@@ -91,8 +95,10 @@ class OracleTree:
         if there < len(key):
             serials = [next(self.numbers) for _ in key[there:]]
             node = OracleNode(there, slots[there : len(key)], serials, 0, self.clock, 0, priority)
-            node.tick = self.model.tick
-            self.model.add(node.tick, node.kind, len(node.slots))
+            node.tick = self.model.now
+            above = self.on_the_way(space, key[:there])
+            node.gap = above[-1][1].gap if above else 0
+            self.wait(node)
             self.nodes[space, key] = node
         for _, node in self.on_the_way(space, key):
             node.used, node.hits = self.clock, node.hits + hit
@@ -100,16 +106,26 @@ class OracleTree:
         return there
 
     def count_uses(self, space: Any, key: tuple) -> None:
-        self.model.next_tick()
+        now = self.model.now + STEP
+        self.model.begin(now)
+        self.shadow.begin(now)
         for _, node in self.on_the_way(space, key):
-            size, age = len(node.slots), self.model.tick - node.tick
+            size, age = len(node.slots), now - node.tick
             if node.hits:
                 self.model.reuse(node.tick, node.kind, size, age)
+                self.shadow.use(node.tick, size)
                 node.uses += 1
+                node.gap = gap_class(age)
             else:
                 self.model.remove(node.tick, node.kind, size)
-            node.tick = self.model.tick
-            self.model.add(node.tick, node.kind, size)
+                self.shadow.take(node.tick, size)
+            node.tick = now
+            self.wait(node)
+
+    def wait(self, node: OracleNode) -> None:
+        size = len(node.slots)
+        self.model.add(node.tick, node.kind, size)
+        (self.shadow.add_first if self.model.uses == 1 else self.shadow.add)(size)
 
     def evict(self, num_tokens: int, space: Any = None, wanted: int = 0) -> list[int]:
         up = -(-num_tokens // self.page_size) * self.page_size
@@ -125,13 +141,13 @@ class OracleTree:
         return freed
 
     def evict_so_many(self, left: int, space: Any, own: int) -> list[int]:
-        self.model.refresh(sum(self.sizes()))
+        self.begin_eviction(left)
         freed: list[int] = []
         while left:
-            victim, most = self.victim(space, own)
+            victim, most = self.victim(space, own, left)
             node = self.nodes.pop(victim)
             going = min(left, most, len(node.slots))
-            self.model.remove(node.tick, node.kind, going)
+            self.lose(node, going)
             keep = len(node.slots) - going
             freed += node.slots[keep:]
             left, own = left - going, max(own - going, 0)
@@ -141,27 +157,41 @@ class OracleTree:
                 self.nodes[shorter] = node
         return freed
 
-    def victim(self, space: Any, own: int) -> tuple[Path, int]:
-        """What goes next, and how much of it at most."""
+    def begin_eviction(self, count: int) -> None:
+        self.model.refresh(sum(self.sizes()))
+        self.shadow.shrink(sum(self.sizes()) - count)
+
+    def lose(self, node: OracleNode, count: int) -> None:
+        self.model.remove(node.tick, node.kind, count)
+        self.shadow.lose(node.tick, count)
+
+    def victim(self, space: Any, own: int, left: int) -> tuple[Path, int]:
+        """What goes next of `left` tokens, and how much of it at most."""
         leaves = [path for path in self.nodes if self.is_evictable_leaf(path)]
         most = self.shares.may_give(space, self.by_share())
         if own:
             most = {self.shares.of(space): own}
         firsts = [
-            self.first_of([path for path in leaves if self.shares.of(path[0]) == share])
+            self.first_of([path for path in leaves if self.shares.of(path[0]) == share], left)
             for share in most
         ]
         victim = min(firsts, key=self.rank)
         return victim, most[self.shares.of(victim[0])]
 
-    def first_of(self, leaves: list[Path]) -> Path:
-        return self.least_worth(leaves) if self.policy == "adaptive" else self.first(leaves)
+    def first_of(self, leaves: list[Path], left: int) -> Path:
+        if self.policy != "adaptive":
+            return self.first(leaves)
+        path = self.least_worth(leaves)
+        node = self.nodes[path]
+        going = min(left, len(node.slots))
+        may_lose = not self.shadow.holds(node.tick) or self.shadow.may_lose(going)
+        return path if may_lose else self.first(leaves)
 
     def rank(self, path: Path) -> Any:
         node = self.nodes[path]
         if self.policy != "adaptive":
             return self.first_out(node)
-        return (self.model.worth(node.kind, node.tick, node.start), *self.first_out(node))
+        return (self.model.worth(node.kind, node.tick), *self.first_out(node))
 
     def by_share(self) -> dict[Any, tuple[int, int]]:
         """Evictable and protected tokens of each share."""
@@ -181,12 +211,12 @@ class OracleTree:
         going = [path for path in going if not self.lock_ref(path)]
         if not going:
             return []
-        self.model.refresh(sum(self.sizes()))
+        keeps = {path: max(len(key) - self.nodes[path].start, 0) for path in going}
+        self.begin_eviction(sum(len(self.nodes[path].slots) - keeps[path] for path in going))
         freed: list[int] = []
-        for path in going:
+        for path, keep in keeps.items():
             node = self.nodes.pop(path)
-            keep = max(len(key) - node.start, 0)
-            self.model.remove(node.tick, node.kind, len(node.slots) - keep)
+            self.lose(node, len(node.slots) - keep)
             freed += node.slots[keep:]
             if keep:
                 node.slots, node.serials = node.slots[:keep], node.serials[:keep]

@@ -50,7 +50,7 @@ def test_where_the_last_used_comes_first_it_is_no_worse_than_lru(core, rng, capa
         hit_rate(prompts(numbers.tolist()), capacity, policy, core)
         for policy in ("lru", "adaptive")
     )
-    assert adaptive >= lru - 0.01
+    assert adaptive >= lru - 0.001 - 1 / len(numbers)  # one prompt
 
 
 def test_a_scan_does_not_push_out_what_comes_back(core):
@@ -86,17 +86,6 @@ def test_a_prompt_longer_than_the_capacity_keeps_its_beginning(core):
     tree.insert(prompt, prompt)
     assert tree.evict(200).tolist() == prompt[100:].tolist()
     assert tree.probe(prompt) == 100
-
-
-def test_a_split_makes_the_rest_of_a_leaf_worth_more(core):
-    """It is deeper than the other leaf, used just as long ago."""
-    tree = new_tree(policy="adaptive", core=core)
-    first, second, other = prompts([0, 10, 20], size=3000)
-    for prompt in [first, second, *[other] * 20]:
-        tree.insert(prompt, prompt)
-    assert tree.evict(1).tolist() == first[-1:].tolist()
-    tree.inc_lock_ref(tree.match_prefix(first[:1000]).handle)
-    assert tree.evict(1).tolist() == second[-1:].tolist()
 
 
 def test_what_was_learnt_goes_with_a_reset(core):
@@ -149,8 +138,8 @@ def test_what_comes_back_as_a_ghost_counts_as_used():
     back, new = tree.evict(SIZE), prompts([4])[0]
     tree.insert(back, back)
     tree.insert(new, new)
-    kinds = [node.memo.kind for _, node in tree.nodes.walk()]
-    assert kinds == [0, 0, 1, 0]
+    assert [node.memo.count for _, node in tree.nodes.walk()] == [0, 0, 1, 0]
+    assert [node.memo.gap > 0 for _, node in tree.nodes.walk()] == [False, False, True, False]
 
 
 @pytest.mark.parametrize("page_size", [1, 16, 200])

@@ -18,6 +18,7 @@ from radixkv.cache.loans import Insert, Loans
 from radixkv.errors import RadixKVError
 from radixkv.memory import TokenToKVAllocator, new_allocator
 from radixkv.router import PrefixIndex, Router
+from radixkv.service import Client
 from radixkv.service.client import admin_calls, calls, lease_calls, router_calls
 from radixkv.service.client.lease_calls import InsertCall, LeaseRef
 from radixkv.service.client.methods import built
@@ -271,6 +272,7 @@ TREE = [
     *tree_rows("evict_below", {"token_ids": P[:2]}, token_ids="tokens", namespace="namespace",
                content="content"),
     *tree_rows("path_of", {}, handle="handle"),
+    *tree_rows("namespace_of", {}, handle="handle"),
     *tree_rows("room_for", {}, namespace="optional namespace"),
     *tree_rows("sizes_of", {}, namespace="namespace"),
     *method_rows(TreeSubject, lambda s: s.numbers, "insert_from",
@@ -346,7 +348,8 @@ MAKERS = [
           core="optional object"),
     *made(new_tickets, {"num_tickets": 8}, num_tickets="count", core="optional object"),
     *made(Router, {}, policy="object", core="optional object", silent_after_s="window",
-          gone_after_s="window", load_window_s="window", recent_half_life_s="window", probe_every_s="seconds"),
+          gone_after_s="window", load_window_s="window", recent_half_life_s="window",
+          probe_every_s="seconds"),
     *rows(NoSubject, "Share", lambda s, **odd: Share(**odd), reserve="count", cap="optional count"),
 ]  # fmt: skip
 
@@ -359,6 +362,11 @@ def written(build: Callable[..., Any], usual: dict[str, Any], **kinds: str) -> l
         return built(build, **lease | usual | odd).encode()
 
     return rows(NoSubject, f"{build.__module__.split('.')[-1]}.{build.__name__}", how, **kinds)
+
+
+def watched(_: Any, **odd: Any) -> object:
+    with Client("127.0.0.1:1") as client:
+        return client.watch(**odd)
 
 
 ASKED = {"namespace": "optional namespace", "timeout_s": "optional seconds"}
@@ -403,6 +411,11 @@ CLIENT = [
     *written(admin_calls.check, {}, timeout_s="optional seconds"),
     *written(router_calls.pick, {"prompt": P}, prompt="tokens", key="optional text",
              loads="client loads", load_weight="seconds", finished="ids", **ASKED),
+    *rows(NoSubject, "Client", lambda s, **odd: Client(**{"target": "127.0.0.1:1"} | odd),
+          target="text", token="optional text", tls="optional object",
+          timeout_s="optional seconds", coalesce="flag"),
+    *rows(NoSubject, "Client.watch", watched,
+          namespace="optional namespace", after="place"),
     *rows(NoSubject, "router_calls.finish",
           lambda s, **odd: built(router_calls.finish, *odd["pick_ids"]), pick_ids="several ids"),
     *rows(NoSubject, "router_calls.finish", lambda s, **odd: built(router_calls.finish, 1, **odd),
@@ -440,7 +453,7 @@ CHECKED_BEFORE = {
     "RadixTree.evict_below_into", "RadixTree.evict_beyond_caps_into", "RadixTree.reset_into",
     "TokenToKVAllocator.check_range", "SlotLedger.check_range", "SlotLedger.give_back",
     "SlotLedger.free", "SlotLedger.share", "SlotLedger.retire",
-    "RadixTree.slot_marks",  # for checks, of the pool's own size
+    "RadixTree.slot_marks", "RadixTree.begin_check", "TokenToKVAllocator.free_marks",  # for checks
 }  # fmt: skip
 SUBJECT_OF = {
     PrefixCache: CacheSubject, Loans: CacheSubject, RadixTree: TreeSubject, Tickets: MemorySubject,

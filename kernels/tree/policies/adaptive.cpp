@@ -3,17 +3,13 @@
 namespace radixkv {
 
 NodeId Adaptive::victim() {
-    if (victim_ == NONE || known_tick_ != history_.tick() ||
-        known_start_ != nodes_[victim_].start) {
-        victim_ = find_victim();
-    }
-    known_tick_ = history_.tick();
-    assert(victim_ == NONE || is_evictable(victim_));
-    known_start_ = nodes_[victim_].start;
-    return victim_;
+    if (least_worth_ == NONE || known_uses_ != history_.uses()) least_worth_ = least_worth();
+    known_uses_ = history_.uses();
+    if (least_worth_ == NONE || history_.may_lose(least_worth_)) return least_worth_;
+    return least_recent();
 }
 
-NodeId Adaptive::find_victim() const {
+NodeId Adaptive::least_worth() const {
     NodeId victim = NONE;
     uint64_t least = 0;
     auto consider = [&](NodeId id) {
@@ -29,16 +25,29 @@ NodeId Adaptive::find_victim() const {
         consider(leaves.oldest());
         consider(leaves.newest());
     }
+    assert(victim == NONE || is_evictable(victim));
+    return victim;
+}
+
+// What LRU would evict; there must be a leaf.
+NodeId Adaptive::least_recent() const {
+    NodeId victim = NONE;
+    for (const AgedLeaves& leaves : leaves_) {
+        if (leaves.empty()) continue;
+        NodeId id = leaves.oldest();
+        if (victim == NONE || history_.order_key(id) < history_.order_key(victim)) victim = id;
+    }
+    assert(is_evictable(victim));
     return victim;
 }
 
 void Adaptive::add_to_order(NodeId id) {
-    victim_ = NONE;
+    least_worth_ = NONE;
     leaves_like(id).add(id);
 }
 
 void Adaptive::remove_from_order(NodeId id) {
-    victim_ = NONE;
+    least_worth_ = NONE;
     leaves_like(id).remove(id);
 }
 
@@ -51,7 +60,7 @@ void Adaptive::reserve(NodeId bound, size_t more) {
 
 void Adaptive::clear() noexcept {
     history_.clear();
-    victim_ = NONE;
+    least_worth_ = NONE;
     for (AgedLeaves& leaves : leaves_) leaves.clear();
 }
 

@@ -10,7 +10,8 @@
 namespace radixkv {
 
 // The evictable leaves by kind, each kind from the one used last longest ago to the one used last.
-// The victim is one of these two of some kind, whichever is worth least.
+// The victim is one of these two of some kind, whichever is worth least; or the oldest of all,
+// where losing that one would cost more than was won over LRU.
 class Adaptive final : public Policy {
   public:
     Adaptive(Arena& nodes, uint32_t page_size, uint64_t seed)
@@ -25,8 +26,6 @@ class Adaptive final : public Policy {
           history_(first.history_),
           leaves_(ReuseModel::KINDS, AgedLeaves(nodes, history_)) {}
 
-    // Known still where nothing happened since; a split makes the rest of a leaf deeper, which is
-    // worth more.
     NodeId victim() override;
     void resized(NodeId) override {}
     Rank rank(NodeId id) const override {
@@ -48,7 +47,10 @@ class Adaptive final : public Policy {
     void add_leaf(NodeId leaf, bool chunked) override { history_.add(leaf, chunked); }
     void split(NodeId head, NodeId tail) override { history_.split(head, tail); }
     void trim(NodeId id, uint32_t keep) override { history_.trim(id, keep); }
-    void begin_eviction(uint64_t size) override { history_.begin_eviction(size); }
+    void advance_clock(uint64_t now) override { history_.advance_clock(now); }
+    void begin_eviction(uint64_t size, uint64_t count) override {
+        history_.begin_eviction(size, count);
+    }
     void end_eviction(uint64_t size) override { history_.end_eviction(size); }
 
     std::vector<uint64_t> save(const std::vector<NodeId>& nodes) const override {
@@ -67,15 +69,15 @@ class Adaptive final : public Policy {
   private:
     void add_to_order(NodeId id) override;
     void remove_from_order(NodeId id) override;
-    NodeId find_victim() const;
+    NodeId least_worth() const;
+    NodeId least_recent() const;
     AgedLeaves& leaves_like(NodeId id) { return leaves_[history_.kind(id)]; }
 
     std::unique_ptr<UseHistory> own_history_;
     UseHistory& history_;
     std::vector<AgedLeaves> leaves_;
-    NodeId victim_ = NONE;
-    uint64_t known_tick_ = 0;
-    uint32_t known_start_ = 0;
+    NodeId least_worth_ = NONE;  // known still where nothing happened since `known_uses_`
+    uint64_t known_uses_ = 0;
 };
 
 }  // namespace radixkv

@@ -103,9 +103,12 @@ class Policy {
     // A leaf is about to lose its tokens from `keep` on.
     virtual void trim(NodeId, uint32_t /* keep */) {}
 
-    // Of a tree of that many tokens.
-    virtual void begin_eviction(uint64_t) {}
-    virtual void end_eviction(uint64_t) {}
+    // The time of what comes next, in milliseconds; one that goes back counts as no time passed.
+    virtual void advance_clock(uint64_t) {}
+
+    // `count` tokens of a tree of `size` tokens are about to go; then so many are left.
+    virtual void begin_eviction(uint64_t /* size */, uint64_t /* count */) {}
+    virtual void end_eviction(uint64_t /* size */) {}
 
     virtual void clear() noexcept = 0;
 

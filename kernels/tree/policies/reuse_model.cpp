@@ -5,36 +5,45 @@
 namespace radixkv {
 
 void ReuseModel::clear() noexcept {
-    tick_ = learnt_ = stale_at_ = 0;
+    now_ = uses_ = learnt_ = stale_at_ = 0;
     cells_.clear();
-    cells_.push_back({0, 1, {}});
+    cells_.push_back({0, {}});
     reused_ = given_up_ = worth_ = {};
 }
 
-void ReuseModel::next_tick() {
-    cells_.push_back({++tick_, 1, {}});
-    size_t end = cells_.size();
-    for (uint64_t span = 1;; span *= 2) {
-        size_t begin = end;
-        while (begin > 0 && cells_[begin - 1].span == span) --begin;
-        if (end - begin <= MAX_SAME_SPAN) return;
-        Cell &older = cells_[begin], &newer = cells_[begin + 1];
-        older.span *= 2;
-        for (uint32_t kind = 0; kind < KINDS; ++kind) older.waiting[kind] += newer.waiting[kind];
-        cells_.erase(cells_.begin() + static_cast<ptrdiff_t>(begin) + 1);
-        end = begin + 1;
+void ReuseModel::begin(uint64_t now) {
+    assert(now > now_);
+    ++uses_;
+    now_ = now;
+    cells_.push_back({now, {}});
+    if (cells_.size() > MOST_CELLS) join();
+}
+
+void ReuseModel::join() {
+    size_t last = 0;
+    for (size_t i = 1; i < cells_.size(); ++i) {
+        uint64_t end = this->end(i);
+        if (PARTS * (end - cells_[last].first) > now_ + 1 - end) {
+            cells_[++last] = cells_[i];
+            continue;
+        }
+        for (uint32_t kind = 0; kind < KINDS; ++kind)
+            cells_[last].waiting[kind] += cells_[i].waiting[kind];
     }
+    cells_.resize(last + 1);
+    last_asked_ = 0;
+    assert(cells_.size() <= MOST_CELLS);
 }
 
 // Mostly the cell that was asked for last.
 ReuseModel::ByKind& ReuseModel::waiting(uint64_t used) {
-    auto is_before = [](uint64_t tick, const Cell& cell) { return tick < cell.first; };
-    if (last_asked_ >= cells_.size() ||
-        used - cells_[last_asked_].first >= cells_[last_asked_].span) {
+    auto is_before = [](uint64_t time, const Cell& cell) { return time < cell.first; };
+    bool is_it =
+        last_asked_ < cells_.size() && used >= cells_[last_asked_].first && used < end(last_asked_);
+    if (!is_it) {
         auto after = std::upper_bound(cells_.begin(), cells_.end(), used, is_before);
         last_asked_ = static_cast<size_t>(after - cells_.begin()) - 1;
     }
-    assert(used - cells_[last_asked_].first < cells_[last_asked_].span);
     return cells_[last_asked_].waiting;
 }
 
@@ -57,11 +66,11 @@ void ReuseModel::forget_half() {
 // How many tokens came to each age without being used before it.
 std::array<ReuseModel::ByAge, ReuseModel::KINDS> ReuseModel::at_risk() const {
     std::array<ByAge, KINDS> risk{};
-    for (const Cell& cell : cells_) {
-        uint64_t age = tick_ - (cell.first + cell.span - 1);
+    for (size_t i = 0; i < cells_.size(); ++i) {
+        uint64_t age = now_ + 1 - end(i);
         if (age == 0) continue;
         uint32_t group = age_group(age);
-        for (uint32_t kind = 0; kind < KINDS; ++kind) risk[kind][group] += cell.waiting[kind];
+        for (uint32_t kind = 0; kind < KINDS; ++kind) risk[kind][group] += cells_[i].waiting[kind];
     }
     for (uint32_t kind = 0; kind < KINDS; ++kind) {
         uint64_t later = 0;
@@ -74,8 +83,8 @@ std::array<ReuseModel::ByAge, ReuseModel::KINDS> ReuseModel::at_risk() const {
 }
 
 void ReuseModel::refresh(uint64_t size) {
-    if (tick_ < stale_at_) return;
-    stale_at_ = tick_ + 1 + std::min<uint64_t>(tick_ / 128, 31);
+    if (uses_ < stale_at_) return;
+    stale_at_ = uses_ + 1 + std::min<uint64_t>(uses_ / 128, 31);
     if (learnt_ > 64 * size) forget_half();
     std::array<ByAge, KINDS> risk = at_risk();
     uint64_t doubt = size / 40 + 1;
@@ -103,7 +112,7 @@ void ReuseModel::refresh(uint64_t size) {
     }
 }
 
-// From the chances to be used in each group of ages: the best rate of uses a tick that waiting can
+// From the chances to be used in each group of ages: the best rate of uses a step that waiting can
 // reach, if one may give up after any group. A stretch goes on while what comes next is better.
 void ReuseModel::learn(const ByAge& chance, ByAge& worth) {
     struct Stretch {
@@ -113,13 +122,13 @@ void ReuseModel::learn(const ByAge& chance, ByAge& worth) {
     uint32_t count = 0;
     for (uint32_t group = AGES; group-- > 0;) {
         uint64_t gain = chance[group], time = ages_in(group) * (ONE - gain / 2);
-        Stretch own{gain, time, ONE - gain, (gain << 28) / time};
+        Stretch own{gain, time, ONE - gain, (gain << 36) / time};
         for (; count > 0 && ahead[count - 1].rate > own.rate; --count) {
             const Stretch& next = ahead[count - 1];
             own.gain += own.left * next.gain / ONE;
             own.time += own.left * next.time / ONE;
             own.left = own.left * next.left / ONE;
-            own.rate = (own.gain << 28) / own.time;
+            own.rate = (own.gain << 36) / own.time;
         }
         ahead[count++] = own;
         worth[group] = own.rate;
@@ -127,9 +136,9 @@ void ReuseModel::learn(const ByAge& chance, ByAge& worth) {
 }
 
 void ReuseModel::save(std::vector<uint64_t>& out) const {
-    out.insert(out.end(), {tick_, learnt_, stale_at_, cells_.size()});
+    out.insert(out.end(), {now_, uses_, learnt_, stale_at_, cells_.size()});
     for (const Cell& cell : cells_) {
-        out.insert(out.end(), {cell.first, cell.span});
+        out.push_back(cell.first);
         out.insert(out.end(), cell.waiting.begin(), cell.waiting.end());
     }
     for (const auto* table : {&reused_, &given_up_, &worth_}) {
@@ -139,16 +148,16 @@ void ReuseModel::save(std::vector<uint64_t>& out) const {
 
 void ReuseModel::load(SavedState& in) {
     clear();
-    tick_ = in.next();
+    now_ = in.next();
+    uses_ = in.next();
     learnt_ = in.next();
     stale_at_ = in.next();
-    cells_.resize(in.next(MAX_CELLS));
+    cells_.resize(in.next(MOST_CELLS + 1));
     for (Cell& cell : cells_) {
         cell.first = in.next();
-        cell.span = in.next();
         for (uint64_t& count : cell.waiting) count = in.next();
     }
-    if (cells_.empty() || cells_[0].first != 0) throw std::out_of_range("no first tick");
+    if (cells_.empty() || cells_[0].first != 0) throw std::out_of_range("no first cell");
     for (auto* table : {&reused_, &given_up_, &worth_}) {
         for (ByAge& row : *table) {
             for (uint64_t& count : row) count = in.next();

@@ -76,7 +76,10 @@ class ShareOrders final : public Policy {
         for (auto& order : orders_) order->clear();
     }
     bool reads_prefixes() const override { return orders_[0]->reads_prefixes(); }
-    void begin_eviction(uint64_t size) override { orders_[0]->begin_eviction(size); }
+    void advance_clock(uint64_t now) override { orders_[0]->advance_clock(now); }
+    void begin_eviction(uint64_t size, uint64_t count) override {
+        orders_[0]->begin_eviction(size, count);
+    }
     void end_eviction(uint64_t size) override { orders_[0]->end_eviction(size); }
     std::vector<uint64_t> save(const std::vector<NodeId>& nodes) const override {
         return orders_[0]->save(nodes);

@@ -9,21 +9,35 @@ void UseHistory::use(NodeId id) {
     const Node& node = nodes_[id];
     Seen& seen = seen_[id];
     if (node.hit_count > 0) {
-        model_.reuse(seen.used, kind(id), node.length, model_.tick() - seen.used);
+        uint64_t age = model_.now() - seen.used;
+        model_.reuse(seen.used, kind(id), node.length, age);
+        shadow_.use(seen.used, node.length);
         --count_of_[kind(id)];
-        ++seen.uses;
+        seen.kind = kind_of(std::min(kind(id) / GAPS + 1, MOST_USES), gap_class(age));
         ++count_of_[kind(id)];
     } else {
         model_.remove(seen.used, kind(id), node.length);
+        shadow_.take(seen.used, node.length);
     }
-    seen.used = model_.tick();
-    model_.add(seen.used, kind(id), node.length);
+    seen.used = model_.now();
+    wait(id);
+}
+
+// Tokens of the request wait from now on.
+void UseHistory::wait(NodeId id) {
+    uint32_t tokens = nodes_[id].length;
+    model_.add(used(id), kind(id), tokens);
+    if (model_.uses() == 1) {
+        shadow_.add_first(tokens);
+    } else {
+        shadow_.add(tokens);
+    }
 }
 
 void UseHistory::add(NodeId id, bool chunked) {
     const Node& node = nodes_[id];
     PrefixHash hash = seen_[node.parent].hash;
-    uint32_t at = node.start, asked = 0, came_back = 0;
+    uint32_t at = node.start, asked = 0, came_back = 0, gap = gap_of(node.parent);
     Ghost ghost;
     while (at < node.end()) {
         uint32_t next = std::min(node.end(), (at / ghost_every_ + 1) * ghost_every_);
@@ -33,12 +47,16 @@ void UseHistory::add(NodeId id, bool chunked) {
         ++asked;
         if (!ghosts_.take(hash, ghost)) continue;
         ++came_back;
-        model_.reuse(ghost.used, ghost.kind, ghost.tokens, model_.tick() + chunked - ghost.used);
+        uint64_t age = model_.now() + chunked * ReuseModel::STEP - ghost.used;
+        model_.reuse(ghost.used, ghost.kind, ghost.tokens, age);
+        shadow_.use_gone(ghost.used, ghost.tokens);
+        gap = gap_class(age);
     }
     // A half of it was ghosts: it counts as used once.
-    seen_[id] = {model_.tick(), came_back > 0 && 2 * came_back >= asked, hash};
+    bool was_ghosts = came_back > 0 && 2 * came_back >= asked;
+    seen_[id] = {model_.now(), kind_of(was_ghosts, gap), hash};
     ++count_of_[kind(id)];
-    model_.add(model_.tick(), kind(id), node.length);
+    wait(id);
 }
 
 void UseHistory::trim(NodeId id, uint32_t keep) {
@@ -46,6 +64,8 @@ void UseHistory::trim(NodeId id, uint32_t keep) {
     Seen& seen = seen_[id];
     uint32_t at = node.end(), to = node.start + keep;
     model_.remove(seen.used, kind(id), at - to);
+    shadow_.lose(seen.used, at - to);
+    to_evict_ -= at - to;
     if (!keep) --count_of_[kind(id)];
     // Where ghosts end, from the last one back.
     for (uint32_t end = at / ghost_every_ * ghost_every_; end > to; end -= ghost_every_) {
@@ -69,8 +89,10 @@ void UseHistory::add_ghost(const Ghost& ghost) {
     model_.add(ghost.used, ghost.kind, ghost.tokens);
 }
 
-void UseHistory::begin_eviction(uint64_t size) {
+void UseHistory::begin_eviction(uint64_t size, uint64_t count) {
     model_.refresh(size);
+    shadow_.shrink(size - count);
+    to_evict_ = count;
     uint64_t fewer = std::bit_floor(std::max<uint64_t>(size / SIZE_OF_MOST_GHOSTS, 1));
     ghost_every_ = most_ghosts_every_ * static_cast<uint32_t>(fewer);
 }
@@ -83,9 +105,10 @@ void UseHistory::end_eviction(uint64_t size) {
 }
 
 std::vector<uint64_t> UseHistory::save(const std::vector<NodeId>& nodes) const {
-    std::vector<uint64_t> out{ghost_every_};
-    for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].uses});
+    std::vector<uint64_t> out{ghost_every_, clock_};
+    for (NodeId id : nodes) out.insert(out.end(), {seen_[id].used, seen_[id].kind});
     model_.save(out);
+    shadow_.save(out);
     ghosts_.each([&](const Ghost& ghost) {
         out.insert(out.end(), {ghost.hash, ghost.used, ghost.kind, ghost.tokens});
     });
@@ -96,14 +119,17 @@ void UseHistory::load(const std::vector<uint64_t>& state, const std::vector<Node
     SavedState in(state);
     auto small = [&] { return static_cast<uint32_t>(in.next(uint64_t{1} << 32)); };
     ghost_every_ = std::max(small(), 1u);
+    clock_ = in.next();
     for (NodeId id : nodes) {
         const Node& node = nodes_[id];
         PrefixHash hash = prefix_hash::add(seen_[node.parent].hash, node.tokens(), node.length);
         uint64_t used = in.next();
-        seen_[id] = {used, small(), hash};
-        ++count_of_[kind(id)];
+        auto kind = static_cast<uint32_t>(in.next(ReuseModel::KINDS));
+        seen_[id] = {used, kind, hash};
+        ++count_of_[kind];
     }
     model_.load(in);
+    shadow_.load(in);
     for (ghosts_.clear(); !in.is_read();) {
         PrefixHash hash = small();
         uint64_t used = in.next();
@@ -125,13 +151,15 @@ void UseHistory::check_node(NodeId id, std::vector<std::string>& lines) const {
     auto name = [&] { return "history: node " + std::to_string(public_id(own, id)); };
     if (seen_[id].hash != prefix_hash::add(above, own.tokens(), own.length))
         lines.push_back(name() + " has the hash of another prefix");
-    if (used(id) > model_.tick())
-        lines.push_back(name() + " was used in tick " + std::to_string(used(id)) + ", now is " +
-                        std::to_string(model_.tick()));
+    if (used(id) > model_.now())
+        lines.push_back(name() + " was used at " + std::to_string(used(id)) + ", now is " +
+                        std::to_string(model_.now()));
 }
 
 void UseHistory::clear() noexcept {
     model_.clear();
+    shadow_.clear();
+    clock_ = to_evict_ = 0;
     ghosts_.clear();
     ghost_every_ = most_ghosts_every_;
     std::vector<Seen>().swap(seen_);

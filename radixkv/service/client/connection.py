@@ -8,6 +8,7 @@ from typing import Any, Self, TypeVar
 import grpc
 import grpc.aio
 
+from radixkv.arguments import as_flag
 from radixkv.errors import InvalidArgumentError, ServiceError
 from radixkv.rpc.address import check_target
 from radixkv.rpc.channel_options import CLIENT_OPTIONS
@@ -43,6 +44,8 @@ class _Connection(ABC):
     ) -> None:
         check_target(target)
         _check_token(token)
+        if tls is not None and not isinstance(tls, Tls):
+            raise InvalidArgumentError(f"tls must be a Tls, or None; got {tls!r}")
         claim_process()
         self.target, self._clock = target, clock
         if tls is None:
@@ -50,7 +53,7 @@ class _Connection(ABC):
         else:
             credentials = tls.channel_credentials()
             self._channel = self._grpc.secure_channel(target, credentials, CLIENT_OPTIONS)
-        self._coalescer = self._coalescing(self._call) if coalesce else None
+        self._coalescer = self._coalescing(self._call) if as_flag(coalesce, "coalesce") else None
         self._metadata: tuple[tuple[str, str], ...]
         self._metadata = () if token is None else (("authorization", f"Bearer {token}"),)
         self._timeout_s = _checked(timeout_s)
@@ -102,6 +105,8 @@ class _Connection(ABC):
 
 def _check_token(token: str | None) -> None:
     """Raises InvalidArgumentError, without the token, for one that no header can carry."""
+    if token is not None and not isinstance(token, str):
+        raise InvalidArgumentError(f"token must be a str, or None; got {type(token).__name__}")
     if token is not None and not (token.isascii() and token.isprintable()):
         raise InvalidArgumentError(
             "token must be printable ASCII; got another character, such as a newline at its end"
@@ -111,7 +116,7 @@ def _check_token(token: str | None) -> None:
 def _checked(timeout_s: float | None) -> float | None:
     """Raises InvalidArgumentError unless it is a number above 0, or None."""
     is_time = isinstance(timeout_s, int | float) and 0 < timeout_s < inf
-    if timeout_s is not None and not is_time:
+    if timeout_s is not None and (isinstance(timeout_s, bool) or not is_time):
         raise InvalidArgumentError(
             f"timeout_s must be a number above 0, or None; got {timeout_s!r}", timeout_s=timeout_s
         )

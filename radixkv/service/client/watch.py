@@ -13,10 +13,12 @@ from typing import Any, Self
 
 import grpc
 
+from radixkv.arguments import as_ids
 from radixkv.cache.events import Update
 from radixkv.errors import (
     EpochMismatchError,
     HistoryLostError,
+    InvalidArgumentError,
     RadixKVError,
     ServiceUnavailableError,
     WatcherTooSlowError,
@@ -40,7 +42,7 @@ class _Progress:
 
     def __init__(self, namespace: Namespace | None, after: tuple[int, int] | None) -> None:
         self._namespace = None if namespace is None else built(codec.write_namespace, namespace)
-        self._after = after
+        self._after = None if after is None else _place(after)
         self._pause_s = _SHORTEST_PAUSE_S
         self._reader = UpdateReader()
         built(self.request)
@@ -82,6 +84,13 @@ class _Progress:
         pause_s = self._pause_s * random.uniform(0.5, 1.0)
         self._pause_s = min(2 * self._pause_s, _LONGEST_PAUSE_S)
         return pause_s
+
+
+def _place(after: tuple[int, int]) -> tuple[int, int]:
+    ids = as_ids(after, "after")
+    if len(ids) != 2:
+        raise InvalidArgumentError(f"after must be (epoch, revision); got {after!r}")
+    return ids[0], ids[1]
 
 
 class Watch:

@@ -2,15 +2,18 @@
 
 LRU fails where prompts come round in a loop that is larger than the cache: each is evicted just
 before it is needed. Frequency alone keeps what was popular once. This policy learns when tokens are
-used again, and estimates for each leaf what keeping it would bring.
+used again, estimates for each leaf what keeping it would bring, and never falls behind LRU by more
+than a little.
 
-Time is counted in ticks, one for each whole insert, which is a request. *Kinds* are by number of
-uses: never used again, once, ... seven times or more. *Ghosts* are evicted tokens that are still
-watched, by hashes of their prefixes. *Worth* is the best rate of hits a tick that keeping a token
-can reach. The victim is the leaf worth least of the least and the most recently used one of each
-kind. What was learnt is lost on `reset()` and is pickled with the tree. There is nothing to tune.
+*Kinds* are classes of the last gap between two uses, by never used again, once, more often. Ages
+are in seconds if the cache is told the time (`RadixTree.advance_clock`), in requests otherwise.
+*Ghosts* are evicted tokens that are still watched, by hashes of their prefixes. *Worth* is the best
+rate of hits that keeping a token can reach. The victim is the leaf worth least of the least and the
+most recently used one of each kind. *The floor*: `LruShadow` knows what LRU would hold here; where
+the victim is part of that and what was won so far does not cover the loss of it, the least recently
+used leaf goes instead. What was learnt is lost on `reset()` and is pickled with the tree.
 
-docs/adaptive.md says why, what it gives and what else was tried.
+docs/adaptive.md explains each of these, says what it gives and what else was tried.
 """
 
 from collections import OrderedDict
@@ -21,14 +24,23 @@ from typing import NamedTuple
 
 from sortedcontainers import SortedDict
 
-from radixkv.pages import round_up
+from radixkv.pages import ceil_div, round_up
 from radixkv.tree.nodes import Node, OrderKey, Policy, Root
-from radixkv.tree.policies.reuse_model import KINDS, ReuseModel
+from radixkv.tree.policies.lru_shadow import LruShadow
+from radixkv.tree.policies.reuse_model import KINDS, STEP, ReuseModel
 from radixkv.tree.prefix_hash import extend_hash, hash_space, shorten_hash
 
 _GHOST_TOKENS_PER_TOKEN = 4
 _MOST_GHOSTS_EVERY = 128
 _SIZE_OF_MOST_GHOSTS = 32_768
+_MOST_COUNT = 2
+_GAPS = 6  # classes; the first: none yet
+
+
+def gap_class(age: int) -> int:
+    """The class of a gap between two uses: up to a step, 8, 64, 512 or more."""
+    steps = ceil_div(age, STEP)
+    return min(1 + (max(steps - 1, 0).bit_length() + 2) // 3, _GAPS - 1)
 
 
 class Ghost(NamedTuple):
@@ -44,23 +56,30 @@ class Ghost(NamedTuple):
 
 @dataclass(slots=True)
 class Uses:
-    """The memo of a node. used: the tick of its last use. hash: of the prefix that ends with it."""
+    """The memo of a node.
+
+    hash: of the prefix that ends with it. used: the time of its last use. count: how often it was
+    used again, up to 2. gap: the class of its last gap.
+    """
 
     hash: int
     used: int = 0
     count: int = 0
+    gap: int = 0
 
     @property
     def kind(self) -> int:
-        """How often it was used again, as far as the policy makes a difference."""
-        return min(self.count, KINDS - 1)
+        """As far as the policy makes a difference."""
+        return self.count * _GAPS + self.gap
 
 
 class Adaptive(Policy):
     """Evict what is expected to bring the fewest hits for the room it takes; see the module."""
 
     def __init__(self, page_size: int) -> None:
-        self.model = ReuseModel()
+        self.model, self.shadow = ReuseModel(), LruShadow()
+        self._clock = 0  # the latest time that was given
+        self._to_evict = 0
         self._ghosts: OrderedDict[int, Ghost] = OrderedDict()
         self.ghost_tokens = 0  # what all of them stand for
         self._most_every = round_up(_MOST_GHOSTS_EVERY, page_size)
@@ -73,36 +92,57 @@ class Adaptive(Policy):
 
     def victim(self, leaves: "SortedDict[OrderKey, Node]") -> Node:
         begins = [leaves.bisect_left((kind,)) for kind in range(KINDS + 1)]
-        ends = (at for first, end in pairwise(begins) if first < end for at in (first, end - 1))
-        candidates: Iterator[Node] = (leaves.peekitem(at)[1] for at in ends)
-        return min(candidates, key=self.rank)
+        ends = [(first, end - 1) for first, end in pairwise(begins) if first < end]
+        candidates = [leaves.peekitem(at)[1] for pair in ends for at in pair]
+        victim: Node = min(candidates, key=self.rank)
+        if self._may_lose(victim):
+            return victim
+        return min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
+
+    def _may_lose(self, victim: Node) -> bool:
+        going = min(self._to_evict, len(victim.slots))
+        return not self.shadow.holds(victim.memo.used) or self.shadow.may_lose(going)
 
     def rank(self, victim: Node) -> tuple[int, int, int]:
         """What is worth least comes first."""
         uses: Uses = victim.memo
-        return self.model.worth(uses.kind, uses.used, victim.start), uses.used, victim.recency
+        return self.model.worth(uses.kind, uses.used), uses.used, victim.recency
 
     def add_root(self, root: Root) -> None:
         root.memo = Uses(hash_space(root.namespace))
 
+    def advance_clock(self, milliseconds: int) -> None:
+        self._clock = max(self._clock, milliseconds)
+
     def use(self, path: Sequence[Node]) -> None:
-        """A tick begins."""
-        self.model.next_tick()
+        """A request begins."""
+        before = self.model.now
+        now = max(self._clock, before + 1) if self._clock else before + STEP
+        self.model.begin(now)
+        self.shadow.begin(now)
         for node in path:
             uses: Uses = node.memo
+            tokens = len(node.slots)
             if node.hit_count:
-                age = self.model.tick - uses.used
-                self.model.reuse(uses.used, uses.kind, len(node.slots), age)
-                uses.count += 1
+                self.model.reuse(uses.used, uses.kind, tokens, now - uses.used)
+                self.shadow.use(uses.used, tokens)
+                uses.count, uses.gap = min(uses.count + 1, _MOST_COUNT), gap_class(now - uses.used)
             else:  # nothing but chunks went through it: it was not there before
-                self.model.remove(uses.used, uses.kind, len(node.slots))
-            uses.used = self.model.tick
-            self.model.add(uses.used, uses.kind, len(node.slots))
+                self.model.remove(uses.used, uses.kind, tokens)
+                self.shadow.take(uses.used, tokens)
+            uses.used = now
+            self._add(uses, tokens)
+
+    def _add(self, uses: Uses, tokens: int) -> None:
+        """Tokens of the request wait from now on."""
+        self.model.add(uses.used, uses.kind, tokens)
+        (self.shadow.add_first if self.model.uses == 1 else self.shadow.add)(tokens)
 
     def add_leaf(self, leaf: Node, *, chunked: bool) -> None:
-        """The tick of a chunk comes later."""
+        """The request of a chunk comes later."""
         assert leaf.parent is not None
-        leaf.memo = uses = Uses(leaf.parent.memo.hash, self.model.tick)
+        above: Uses = leaf.parent.memo
+        leaf.memo = uses = Uses(above.hash, self.model.now, gap=above.gap)
         asked = came_back = 0
         for end in self._cuts(leaf.start, leaf.end):
             at = max(leaf.start, (end - 1) // self._every * self._every)
@@ -113,19 +153,25 @@ class Adaptive(Policy):
             ghost = self._take_ghost(uses.hash)
             if ghost is not None:
                 came_back += 1
-                self.model.reuse(*ghost, self.model.tick + chunked - ghost.used)
+                age = self.model.now + chunked * STEP - ghost.used
+                self.model.reuse(*ghost, age)
+                self.shadow.use_gone(ghost.used, ghost.tokens)
+                uses.gap = gap_class(age)
         uses.count = int(came_back > 0 and 2 * came_back >= asked)
-        self.model.add(uses.used, uses.kind, len(leaf.slots))
+        self._add(uses, len(leaf.slots))
 
     def split(self, head: Node, tail: Node) -> None:
         assert head.parent is not None
         uses: Uses = tail.memo
         above = extend_hash(head.parent.memo.hash, head.codes)
-        head.memo = Uses(above, uses.used, uses.count)
+        head.memo = Uses(above, uses.used, uses.count, uses.gap)
 
     def trim(self, leaf: Node, keep: int) -> None:
         uses: Uses = leaf.memo
-        self.model.remove(uses.used, uses.kind, len(leaf.slots) - keep)
+        going = len(leaf.slots) - keep
+        self.model.remove(uses.used, uses.kind, going)
+        self.shadow.lose(uses.used, going)
+        self._to_evict -= going
         start, to = leaf.start, leaf.start + keep
         for end in reversed(self._cuts(to, leaf.end)):
             if end % self._every == 0:
@@ -152,8 +198,10 @@ class Adaptive(Policy):
         self.ghost_tokens += ghost.tokens
         self.model.add(*ghost)
 
-    def begin_eviction(self, size: int) -> None:
+    def begin_eviction(self, size: int, count: int) -> None:
         self.model.refresh(size)
+        self.shadow.shrink(size - count)
+        self._to_evict = count
         fewer = 1 << max(size // _SIZE_OF_MOST_GHOSTS, 1).bit_length() - 1
         self._every = self._most_every * fewer
 
@@ -174,6 +222,6 @@ class Adaptive(Policy):
         uses: Uses = node.memo
         if uses.hash != extend_hash(node.parent.memo.hash, node.codes):
             yield f"history: node {node.id} has the hash of another prefix"
-        if uses.used > self.model.tick:
-            used, now = uses.used, self.model.tick
-            yield f"history: node {node.id} was used in tick {used}, now is {now}"
+        if uses.used > self.model.now:
+            used, now = uses.used, self.model.now
+            yield f"history: node {node.id} was used at {used}, now is {now}"

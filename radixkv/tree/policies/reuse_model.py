@@ -1,21 +1,23 @@
 """When cached tokens will be used again, learnt from when they were used before.
 
-Ages and ticks are numbers of requests. Integers throughout, so that both cores agree to the last
-bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
+Times are milliseconds on a clock that whoever drives the cache gives; a request without a time
+takes one `STEP`. Ages are counted in steps. Integers throughout, so that both cores agree to the
+last bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
 """
 
 from bisect import bisect_right
 
-KINDS = 8
-AGES = 64
+KINDS = 18
+AGES = 88
+STEP = 64
 _ONE = 1 << 20
-# An 8B model's attention to so many tokens costs as much as the rest of it does for one.
-_DEPTH_OF_DOUBLE_COST = 32768
-_MAX_SAME_SPAN = 4
+_MOST_CELLS = 512
+_PARTS = 4  # a cell spans at most this part of its age
 
 
 def age_group(age: int) -> int:
-    """Every age up to 4 is a group of its own; then there are four for each doubling."""
+    """Every age up to 4 steps is a group of its own; then there are four for each doubling."""
+    age //= STEP
     if age < 4:
         return max(age - 1, 0)
     shift = age.bit_length() - 3
@@ -41,44 +43,42 @@ _GUESS = [
 class ReuseModel:
     """Tokens wait from one use to the next: how many of each kind waited how long.
 
-    Old ticks share a cell: it spans at most a quarter of its age, so that there are few of them.
+    now: the time of the last request. uses: how many requests there were. Old times share a cell:
+    it spans at most a quarter of its age, so that there are few of them.
     """
 
     def __init__(self) -> None:
-        self.tick = 0
+        self.now = self.uses = 0
         self._learnt = self._stale_at = 0
-        self._firsts = [0]  # of each cell: its first tick, how many, and tokens that wait by kind
-        self._spans = [1]
+        self._firsts = [0]  # of each cell: its first time, and tokens that wait by kind
         self._waiting = [[0] * KINDS]
         self._reused = [[0] * AGES for _ in range(KINDS)]
         self._given_up = [[0] * AGES for _ in range(KINDS)]
         self._worth = [[0] * AGES for _ in range(KINDS)]
 
-    def next_tick(self) -> None:
-        """A request begins; every tick before is one older."""
-        self.tick += 1
-        self._firsts.append(self.tick)
-        self._spans.append(1)
+    def begin(self, now: int) -> None:
+        """A request begins, at a time later than all before."""
+        assert now > self.now
+        self.uses += 1
+        self.now = now
+        self._firsts.append(now)
         self._waiting.append([0] * KINDS)
-        span, end = 1, len(self._spans)
-        while True:
-            begin = end
-            while begin and self._spans[begin - 1] == span:
-                begin -= 1
-            if end - begin <= _MAX_SAME_SPAN:
-                return
-            self._join(begin)
-            span, end = 2 * span, begin + 1
+        if len(self._firsts) > _MOST_CELLS:
+            self._join()
 
-    def _join(self, at: int) -> None:
-        """Join the cell at `at` and the one after it."""
-        self._spans[at] *= 2
-        pair = self._waiting[at : at + 2]
-        self._waiting[at] = [older + newer for older, newer in zip(*pair, strict=True)]
-        del self._firsts[at + 1], self._spans[at + 1], self._waiting[at + 1]
+    def _join(self) -> None:
+        ends = [*self._firsts[1:], self.now + 1]
+        firsts, waiting = self._firsts[:1], self._waiting[:1]
+        for first, end, counts in zip(self._firsts[1:], ends[1:], self._waiting[1:], strict=True):
+            if _PARTS * (end - firsts[-1]) <= self.now + 1 - end:
+                waiting[-1] = [one + more for one, more in zip(waiting[-1], counts, strict=True)]
+            else:
+                firsts.append(first)
+                waiting.append(counts)
+        self._firsts, self._waiting = firsts, waiting
 
     def add(self, used: int, kind: int, count: int) -> None:
-        """`count` tokens wait since tick `used`."""
+        """`count` tokens wait since the time `used`."""
         self._waiting[bisect_right(self._firsts, used) - 1][kind] += count
 
     def remove(self, used: int, kind: int, count: int) -> None:
@@ -86,7 +86,7 @@ class ReuseModel:
         self.add(used, kind, -count)
 
     def reuse(self, used: int, kind: int, count: int, age: int) -> None:
-        """They were used again, `age` ticks later."""
+        """They were used again, `age` later."""
         self.remove(used, kind, count)
         self._reused[kind][age_group(age)] += count
         self._learnt += count
@@ -94,15 +94,12 @@ class ReuseModel:
     def give_up(self, used: int, kind: int, count: int) -> None:
         """They are not watched any more."""
         self.remove(used, kind, count)
-        self._given_up[kind][age_group(self.tick - used)] += count
+        self._given_up[kind][age_group(self.now - used)] += count
         self._learnt += count
 
-    def worth(self, kind: int, used: int, depth: int) -> int:
-        """What keeping a token is expected to bring for each tick that it stays.
-
-        More for what is deep and costs more to compute again.
-        """
-        return self._worth[kind][age_group(self.tick + 1 - used)] * (_DEPTH_OF_DOUBLE_COST + depth)
+    def worth(self, kind: int, used: int) -> int:
+        """What keeping a token is expected to bring for each step that it stays."""
+        return self._worth[kind][age_group(self.now + STEP - used)]
 
     @property
     def waiting_tokens(self) -> int:
@@ -111,9 +108,9 @@ class ReuseModel:
 
     def refresh(self, size: int) -> None:
         """Bring `worth` up to date, for a cache of `size` tokens."""
-        if self.tick < self._stale_at:
+        if self.uses < self._stale_at:
             return
-        self._stale_at = self.tick + 1 + min(self.tick // 128, 31)
+        self._stale_at = self.uses + 1 + min(self.uses // 128, 31)
         if self._learnt > 64 * size:
             self._forget_half()
         risk, doubt = self._at_risk(), size // 40 + 1
@@ -140,8 +137,9 @@ class ReuseModel:
             [reused + given_up for reused, given_up in zip(*rows, strict=True)]
             for rows in zip(self._reused, self._given_up, strict=True)
         ]
-        for first, span, waiting in zip(self._firsts, self._spans, self._waiting, strict=True):
-            age = self.tick - (first + span - 1)
+        lasts = [first - 1 for first in self._firsts[1:]] + [self.now]
+        for last, waiting in zip(lasts, self._waiting, strict=True):
+            age = self.now - last
             if age:
                 for kind, count in enumerate(waiting):
                     risk[kind][age_group(age)] += count
@@ -160,7 +158,7 @@ def _chances(reused: list[int], risk: list[int], expected: list[int], doubt: int
 
 
 def _rates(chances: list[int]) -> list[int]:
-    """The best rate of uses a tick that waiting can reach from each group on.
+    """The best rate of uses a step that waiting can reach from each group on.
 
     One may give up after any group: a stretch goes on while what comes next is better.
     """
@@ -169,13 +167,13 @@ def _rates(chances: list[int]) -> list[int]:
     for group in range(AGES - 1, -1, -1):
         gain = chances[group]
         time, left = _AGES_IN[group] * (_ONE - gain // 2), _ONE - gain
-        rate = (gain << 28) // time
+        rate = (gain << 36) // time
         while ahead and ahead[-1][3] > rate:
             next_gain, next_time, next_left, _ = ahead.pop()
             gain += left * next_gain // _ONE
             time += left * next_time // _ONE
             left = left * next_left // _ONE
-            rate = (gain << 28) // time
+            rate = (gain << 36) // time
         ahead.append((gain, time, left, rate))
         rates[group] = rate
     return rates
