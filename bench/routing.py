@@ -58,7 +58,7 @@ class Way(NamedTuple):
     workers: int = 8
     utilization: float = UTILIZATION
     seeds: tuple[int, ...] = SEEDS
-    balance: float = 0.1
+    balance: float = 0.08
     half_life_s: float = 180.0
 
 
@@ -72,7 +72,7 @@ FAIRNESS = (
 )
 # The same circumstances, under other weights: what balance costs in hit rate.
 FRONTIER = (
-    *(Way(f"balance {at}", balance=at) for at in (0.0, 0.02, 0.05, 0.1, 0.2, 0.5)),
+    *(Way(f"balance {at}", balance=at) for at in (0.0, 0.02, 0.04, 0.08, 0.16, 0.5)),
     *(Way(f"half-life {at:g} s", half_life_s=at) for at in (15.0, 60.0, 180.0, 600.0)),
 )
 

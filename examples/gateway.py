@@ -1,6 +1,6 @@
 """An OpenAI gateway: each request goes to the worker that holds most of its prompt.
 
-    pip install radixkv httpx starlette uvicorn
+    pip install . httpx starlette uvicorn    # in the checkout of radixkv
     radixkv route --model MODEL --worker http://host-a:30000=host-a:50051 --worker ...
     python examples/gateway.py 127.0.0.1:50061 8000
 

@@ -172,6 +172,7 @@ void bind_tree(nb::module_& module) {
         .def("evict_below_into", &TreeBinding::evict_below_into, "token_ids"_a.none(), "ledger"_a,
              "namespace"_a.none() = space, nb::kw_only(), "content"_a.none() = none)
         .def("evict_beyond_caps", &TreeBinding::evict_beyond_caps)
+        .def("advance_clock", &TreeBinding::advance_clock, "milliseconds"_a.none())
         .def("room_for", &TreeBinding::room_for, "namespace"_a.none() = nb::none())
         .def("share_sizes", &TreeBinding::share_sizes)
         .def("evict_to", &TreeBinding::evict_to, "tickets"_a.none(), "num_tokens"_a.none(),

@@ -129,8 +129,8 @@ nb::object pick(nb::tuple asked, ArrayView<Length> lengths, Weights by) {
 
 // The fields of `PickInput`: workers, lengths, loads, pending, recent_loads, last_picked,
 // prompt_length, key.
-nb::object pick_on(nb::tuple asked, double waiting, double share, double balance) {
-    Weights by{nb::cast<double>(asked[6]), waiting, share, balance};
+nb::object pick_on(nb::tuple asked, double balance, double most_delayed) {
+    Weights by{nb::cast<double>(asked[6]), balance, most_delayed};
     // Lengths of a worker that is trusted in part are fractions, in float64.
     if (auto whole = view_int32(asked[1])) return pick(asked, whole, by);
     return pick(asked, view_double(asked[1]), by);
@@ -169,7 +169,7 @@ NB_MODULE(_router, module) {
         .def_prop_ro("total_size", &HoldingsBinding::total_size)
         .def_prop_ro("num_bytes", &HoldingsBinding::num_bytes)
         .def("check_integrity", &HoldingsBinding::check);
-    module.def("cheapest", &pick_on, "asked"_a, "waiting"_a, "share"_a, "balance"_a);
+    module.def("cheapest", &pick_on, "asked"_a, "balance"_a, "most_delayed"_a);
 }
 
 }  // namespace radixkv

@@ -52,6 +52,7 @@ class TreeBinding {
     uint64_t evict_below_into(nb::handle ids, LedgerBinding& ledger, nb::handle space,
                               nb::handle content);
     nb::object evict_beyond_caps();
+    void advance_clock(nb::handle milliseconds);
     uint64_t room_for(nb::handle space) const { return tree_.room_for(spaces_.share_of(space)); }
     nb::dict share_sizes() const;
     nb::object insert_from(nb::handle ids, nb::handle tickets, nb::handle space,

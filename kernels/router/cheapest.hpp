@@ -23,7 +23,7 @@ struct Workers {
 };
 
 struct Weights {
-    double prompt_length, waiting, share, balance;
+    double prompt_length, balance, most_delayed;
 };
 
 // All items joined, in four lanes: one after the other each would wait for the one before.
@@ -42,25 +42,27 @@ Item joined(const Item* items, size_t count, Item start, const Join& join) {
 template <class Length>
 size_t cheapest(const Workers<Length>& of, const Weights& by) {
     assert(of.count > 0);
-    double a_load = by.share * by.prompt_length;
-    auto smaller = [](double one, double other) { return std::min(one, other); };
+    auto smaller = [](auto one, auto other) { return std::min(one, other); };
+    auto plus = [](double one, double other) { return one + other; };
     double least = joined(of.recent_loads, of.count, of.recent_loads[0], smaller);
-    auto score = [&](size_t at) {
-        double ahead = std::min(by.balance * (of.recent_loads[at] - least), by.prompt_length);
-        double queue = by.waiting * of.pending[at] + of.loads[at] * a_load;
-        return of.lengths[at] - queue - ahead;
+    double held_by_all = joined(of.lengths, of.count, of.lengths[0], smaller);
+    double mean_load = joined(of.loads, of.count, 0.0, plus) / double(of.count);
+    double delayed = 1 + std::min(mean_load, by.most_delayed);
+    auto cost = [&](size_t at) {
+        double held = of.lengths[at] - by.balance * (of.recent_loads[at] - least);
+        return of.pending[at] + (by.prompt_length - std::max(held, held_by_all)) * delayed;
     };
     auto comes_first = [&](size_t at, size_t other) {
-        return std::tie(of.loads[at], of.last_picked[at]) <
-               std::tie(of.loads[other], of.last_picked[other]);
+        return std::tie(of.recent_loads[at], of.last_picked[at]) <
+               std::tie(of.recent_loads[other], of.last_picked[other]);
     };
     size_t best = 0;
-    double highest = score(0);
+    double lowest = cost(0);
     for (size_t at = 1; at < of.count; ++at) {
-        double own = score(at);
-        if (own < highest || (own == highest && !comes_first(at, best))) continue;
+        double own = cost(at);
+        if (own > lowest || (own == lowest && !comes_first(at, best))) continue;
         best = at;
-        highest = own;
+        lowest = own;
     }
     return best;
 }

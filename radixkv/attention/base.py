@@ -13,7 +13,7 @@ from torch import Tensor
 from radixkv.arrays import Int32Array
 from radixkv.attention.scores import PLAIN, ScoreOptions
 from radixkv.errors import InvalidArgumentError
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 
 @dataclass(frozen=True)
@@ -124,6 +124,9 @@ class AttentionBatch:
 class AttentionBackend(ABC):
     """Causal attention of packed queries over the pages of a KV pool.
 
+    The pool is one of K and V (`MHATokenToKVPool`) or of latents (`MLATokenToKVPool`, whose
+    queries and outputs are absorbed ones).
+
     Once a step `plan(batch)`; then, layer by layer, `write` the new keys and values and `run` the
     queries. One backend serves one step at a time and is not thread-safe.
 
@@ -140,7 +143,7 @@ class AttentionBackend(ABC):
 
     captures: ClassVar[bool] = False
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool) -> None:
         self.pool = pool
         self.batch: AttentionBatch | None = None
 
@@ -163,6 +166,9 @@ class AttentionBackend(ABC):
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store K and V of the planned new tokens, each (num_tokens, kv_heads, head_dim).
 
+        Over latents: latents (num_tokens, 1, kv_lora_rank) and rotary keys (num_tokens, 1,
+        qk_rope_head_dim).
+
         Parameters
         ----------
         layer
@@ -170,7 +176,7 @@ class AttentionBackend(ABC):
         k
             (num_tokens, kv_heads, head_dim).
         v
-            (num_tokens, kv_heads, head_dim).
+            (num_tokens, kv_heads, v_head_dim).
 
         Raises
         ------
@@ -182,14 +188,13 @@ class AttentionBackend(ABC):
     def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
         """Attention of the planned new tokens over their contexts, themselves included.
 
-        q, result: (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query
-        head h reads KV head h // (q_heads // kv_heads). q's dtype: the pool's, and over fp8 any of
-        floating point; "reference" and "triton" take others, too.
-
         Parameters
         ----------
         q
-            (num_tokens, q_heads, head_dim), floating point.
+            (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query head h
+            reads KV head h // (q_heads // kv_heads). q's dtype: the pool's, and over fp8 any of
+            floating point; "reference" and "triton" take others, too. Over latents options.scale
+            must be given, since the heads' own size is not the pool's.
         layer
             The layer, from 0 on.
         options
@@ -198,7 +203,7 @@ class AttentionBackend(ABC):
         Returns
         -------
         Tensor
-            (num_tokens, q_heads, head_dim), of the dtype of `q`.
+            (num_tokens, q_heads, v_head_dim), of the dtype of `q`.
 
         Raises
         ------
@@ -234,6 +239,11 @@ class AttentionBackend(ABC):
         if not q.is_floating_point():
             raise InvalidArgumentError(
                 f"q must be floating point; got {q.dtype}", dtype=str(q.dtype)
+            )
+        if pool.is_latent and options.scale is None:
+            raise InvalidArgumentError(
+                "scale must be given over latents: the model's heads are not of the pool's "
+                "head_dim; got None"
             )
         if options.sinks is not None and options.sinks.shape != (heads,):
             raise InvalidArgumentError(

@@ -16,7 +16,7 @@ from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import PLAIN, ScoreOptions
 from radixkv.errors import InvalidArgumentError
 from radixkv.kernels.gpu.store import write_kv
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 from radixkv.pages import ceil_div
 
 
@@ -29,7 +29,7 @@ class DeviceStep:
     int32. host_seq_lens, host_query_lens: (requests,) int32.
     """
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool) -> None:
         self.pool = pool
         self._table = DeviceTable(pool)
         self._arrays = self._others = DeviceArrays(pool.device)
@@ -145,7 +145,7 @@ class DeviceAttention(AttentionBackend):
 
     captures: ClassVar[bool] = True
 
-    def __init__(self, pool: MHATokenToKVPool, kernels: StepKernels) -> None:
+    def __init__(self, pool: TokenToKVPool, kernels: StepKernels) -> None:
         super().__init__(pool)
         self.step = DeviceStep(pool)
         self.kernels = kernels
@@ -196,7 +196,7 @@ class DeviceAttention(AttentionBackend):
         self._planned()
         self.pool.check_rows(k, v, self.step.tokens)
         write_kv(
-            self.pool.k(layer), self.pool.v(layer), self.step.out_cache_loc, k, v,
+            *self.pool.parts(layer), self.step.out_cache_loc, k, v,
             k_scale=self.kernels.k_scale, v_scale=self.kernels.v_scale,
         )  # fmt: skip
 
@@ -209,8 +209,14 @@ class DeviceAttention(AttentionBackend):
 NOTHING_PLANNED = Explanation("flat", "nothing is planned")
 
 
-def check_scales(pool: MHATokenToKVPool, **scales: float) -> None:
+def check_scales(pool: TokenToKVPool, **scales: float) -> None:
     """Raises InvalidArgumentError for scales that `pool` does not take."""
+    if pool.is_latent and len(set(scales.values())) > 1:
+        raise InvalidArgumentError(
+            f"k_scale and v_scale must be equal over latents, whose values are part of the keys; "
+            f"got {scales}",
+            **scales,
+        )
     for name, scale in scales.items():
         if not 0 < scale < math.inf:
             raise InvalidArgumentError(

@@ -12,7 +12,7 @@ from radixkv.attention.base import AttentionBatch
 from radixkv.attention.device_arrays import staging
 from radixkv.errors import InvalidSlotsError
 from radixkv.kernels.gpu.store import move_rows, write_rows
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 from radixkv.pages import ceil_div
 
 
@@ -23,7 +23,7 @@ class DeviceTable:
     in the batch, as all do when one before them ends, is copied and not sent again.
     """
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool) -> None:
         self._pool = pool
         self.pages = torch.zeros((0, 0), dtype=torch.int32, device=pool.device)
         self._versions: list[Hashable] = []

@@ -12,15 +12,17 @@ from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
 from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import ScoreOptions
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 DTYPES = (torch.bfloat16, torch.float16, torch.float8_e4m3fn)
 MAX_HEAD_DIM = 256
+# Of the latent and of its rotary key.
+LATENT_DIMS = 512, 64
 CAPABILITIES = (8, 9)
 
 
 def fa3_attention(
-    pool: MHATokenToKVPool,
+    pool: TokenToKVPool,
     *,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
@@ -44,7 +46,7 @@ class FA3Kernels:
 
     name = "fa3"
 
-    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+    def __init__(self, pool: TokenToKVPool, k_scale: float, v_scale: float) -> None:
         check_scales(pool, k_scale=k_scale, v_scale=v_scale)
         _check_pool(pool)
         self.pool, self.k_scale, self.v_scale = pool, k_scale, v_scale
@@ -79,11 +81,9 @@ class FA3Kernels:
     def run(self, q: Tensor, layer: int, options: ScoreOptions) -> Tensor:
         step, pool = self._step, self.pool
         reach = (-1, -1) if options.window is None else (options.window - 1, 0)
-        query, descale = self._query(q)
+        inputs = self._inputs(q, layer, options)
         output: Tensor = self.attend(
-            query,
-            self.paged(pool.k(layer)),
-            self.paged(pool.v(layer)),
+            **inputs,
             page_table=step.page_table,
             cache_seqlens=step.seq_lens,
             cu_seqlens_q=step.cu_seqlens_q,
@@ -93,14 +93,19 @@ class FA3Kernels:
             window_size=reach,
             softcap=options.softcap or 0.0,
             sinks=options.sinks,
-            scheduler_metadata=self.scheduled(q.shape[1], reach, bool(options.softcap)),
-            **descale,
+            scheduler_metadata=self._metadata(q.shape[1], reach, bool(options.softcap)),
         )
         return output.to(q.dtype)
 
     def paged(self, kv: Tensor) -> Tensor:
-        """One layer of the pool as (pages, page_size, kv_heads, head_dim)."""
-        return kv.view(-1, self.pool.page_size, self.pool.kv_heads, self.pool.head_dim)
+        """What slots of a layer hold, as (pages, page_size, kv_heads, dim)."""
+        return kv.view(-1, self.pool.page_size, *kv.shape[1:])
+
+    def _metadata(self, heads: int, reach: tuple[int, int], has_softcap: bool) -> Tensor | None:
+        # Engines let the kernel plan several tokens over latents by itself, and so do we.
+        if self.pool.is_latent and self._step.max_query > 1:
+            return None
+        return self.scheduled(heads, reach, has_softcap)
 
     def scheduled(self, heads: int, reach: tuple[int, int], has_softcap: bool) -> Tensor:
         """How the kernel splits the batch: made on the device by the first layer that asks.
@@ -116,8 +121,9 @@ class FA3Kernels:
                 step.page_table.shape[1] * pool.page_size,
                 heads,
                 pool.kv_heads,
-                pool.head_dim,
+                pool.head_dim - (pool.v_head_dim if pool.is_latent else 0),
                 step.seq_lens,
+                headdim_v=pool.v_head_dim,
                 qkv_dtype=pool.dtype,
                 cu_seqlens_q=step.cu_seqlens_q,
                 page_size=pool.page_size,
@@ -127,14 +133,33 @@ class FA3Kernels:
             )
         return self.metadata[key]
 
+    def _inputs(self, q: Tensor, layer: int, options: ScoreOptions) -> dict[str, Tensor]:
+        self.check(q, options)
+        pool, (query, descale) = self.pool, self._query(q)
+        first, second = (self.paged(part) for part in pool.parts(layer))
+        if not pool.is_latent:
+            return {"q": query, "k_cache": first, "v_cache": second, **descale}
+        # What the kernel calls v is multiplied with `qv`, and then with the weights.
+        latent, rope = query[..., : pool.v_head_dim], query[..., pool.v_head_dim :]
+        return {"q": rope, "qv": latent, "k_cache": second, "v_cache": first}
+
+    def check(self, q: Tensor, options: ScoreOptions) -> None:
+        """Raises InvalidArgumentError for what sgl-kernel does not serve over this pool."""
+        if self.pool.dtype != torch.float8_e4m3fn and q.dtype != self.pool.dtype:
+            raise InvalidArgumentError(
+                f"q must have the pool's dtype {self.pool.dtype} for fa3; got {q.dtype}",
+                dtype=str(q.dtype),
+            )
+        is_plain = not (options.window or options.softcap) and options.sinks is None
+        if self.pool.is_latent and not is_plain:
+            raise InvalidArgumentError(
+                "scores over latents must have no window, softcap or sinks for fa3 ('triton' takes "
+                f"them); got {options}"
+            )
+
     def _query(self, q: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
         """The query in the pool's dtype, and what undoes the scales."""
         if self.pool.dtype != torch.float8_e4m3fn:
-            if q.dtype != self.pool.dtype:
-                raise InvalidArgumentError(
-                    f"q must have the pool's dtype {self.pool.dtype} for fa3; got {q.dtype}",
-                    dtype=str(q.dtype),
-                )
             return q.contiguous(), {}
         shape = self._step.requests, self.pool.kv_heads
         scale = q.abs().amax().float().clamp(min=1e-6) / torch.finfo(self.pool.dtype).max
@@ -147,14 +172,16 @@ class FA3Kernels:
         }
 
 
-def _check_pool(pool: MHATokenToKVPool) -> None:
+def _check_pool(pool: TokenToKVPool) -> None:
     if pool.dtype not in DTYPES:
         raise InvalidArgumentError(
             "the KV pool must be bfloat16, float16 or fp8_e4m3 for fa3 ('triton' takes float32, "
             f"too); got {pool.dtype}",
             dtype=str(pool.dtype),
         )
-    if pool.head_dim > MAX_HEAD_DIM or pool.head_dim % 8:
+    if pool.is_latent:
+        _check_latent(pool)
+    elif pool.head_dim > MAX_HEAD_DIM or pool.head_dim % 8:
         raise InvalidArgumentError(
             f"the KV pool's head_dim must be a multiple of 8 up to {MAX_HEAD_DIM} for fa3 "
             f"('triton' takes any); got {pool.head_dim}",
@@ -164,6 +191,17 @@ def _check_pool(pool: MHATokenToKVPool) -> None:
         raise InvalidArgumentError(
             f"the KV pool must be on a CUDA device for fa3; got {pool.device}",
             device=str(pool.device),
+        )
+
+
+def _check_latent(pool: TokenToKVPool) -> None:
+    dims = pool.v_head_dim, pool.head_dim - pool.v_head_dim
+    is_hopper = pool.device.type == "cuda" and torch.cuda.get_device_capability(pool.device)[0] == 9
+    if dims != LATENT_DIMS or pool.dtype == torch.float8_e4m3fn or not is_hopper:
+        raise InvalidArgumentError(
+            f"latents must be of {LATENT_DIMS[0]} numbers with a rotary key of {LATENT_DIMS[1]} in "
+            f"bfloat16 or float16 and on a Hopper card for fa3 ('triton' takes any); got {dims[0]} "
+            f"with {dims[1]} in {pool.dtype} on {pool.device}"
         )
 
 

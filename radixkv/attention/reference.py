@@ -6,7 +6,7 @@ from torch import Tensor
 
 from radixkv.attention.base import AttentionBackend, AttentionBatch
 from radixkv.attention.scores import PLAIN, ScoreOptions
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 # Bounds the scores held at once (64 MiB of float32), so that a long prompt needs no chunks.
 MAX_SCORES = 2**24
@@ -18,7 +18,7 @@ class ReferenceAttention(AttentionBackend):
     q_heads: for backends that plan by it; here each call shows its own.
     """
 
-    def __init__(self, pool: MHATokenToKVPool, *, q_heads: int | None = None) -> None:
+    def __init__(self, pool: TokenToKVPool, *, q_heads: int | None = None) -> None:
         super().__init__(pool)
 
     def plan(self, batch: AttentionBatch) -> None:
@@ -47,7 +47,7 @@ class ReferenceAttention(AttentionBackend):
 def attend(q: Tensor, k: Tensor, v: Tensor, options: ScoreOptions) -> Tensor:
     """Causal attention of the last len(q) of len(k) tokens, in float32.
 
-    q: (n, q_heads, head_dim). k, v: (m, kv_heads, head_dim), m >= n.
+    q: (n, q_heads, head_dim). k, v: (m, kv_heads, head_dim each), m >= n.
     """
     before = len(k) - len(q)
     piece = max(1, MAX_SCORES // (q.shape[1] * len(k)))
@@ -75,8 +75,8 @@ def _attend_piece(q: Tensor, k: Tensor, v: Tensor, options: ScoreOptions) -> Ten
     if n > 1 or options.window:
         products.masked_fill_(~seen, float("-inf"))
     weights = _softmax(products, options.sinks).view(kv_heads, -1, m)
-    output = (weights @ v.transpose(0, 1)).view(kv_heads, -1, n, dim)
-    return output.permute(2, 0, 1, 3).reshape(n, heads, dim)
+    output = (weights @ v.transpose(0, 1)).view(kv_heads, -1, n, v.shape[2])
+    return output.permute(2, 0, 1, 3).reshape(n, heads, v.shape[2])
 
 
 def _softmax(products: Tensor, sinks: Tensor | None) -> Tensor:

@@ -6,7 +6,7 @@ from typing import Any
 
 from radixkv.attention.base import AttentionBackend
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 BackendLoader = Callable[[], Callable[..., AttentionBackend]]
 
@@ -26,7 +26,7 @@ def register_backend(name: str, load: BackendLoader) -> None:
     _LOADERS[name] = load
 
 
-def get_backend(name: str, pool: MHATokenToKVPool, **options: Any) -> AttentionBackend:
+def get_backend(name: str, pool: TokenToKVPool, **options: Any) -> AttentionBackend:
     """A new backend over `pool`; `options` are those of what makes it.
 
     Parameters
@@ -115,6 +115,16 @@ def _fa3() -> Callable[..., AttentionBackend]:
     return fa3_attention
 
 
+def _flashmla() -> Callable[..., AttentionBackend]:
+    _check_device("flashmla")
+    from radixkv.attention.fa3 import check_card
+    from radixkv.attention.flashmla import check_library, flashmla_attention
+
+    check_card()
+    check_library()
+    return flashmla_attention
+
+
 def _triton() -> Callable[..., AttentionBackend]:
     _check_device("triton")
     from radixkv.attention.triton import triton_attention
@@ -131,6 +141,7 @@ def _tree() -> Callable[..., AttentionBackend]:
 
 _LOADERS: dict[str, BackendLoader] = {
     "fa3": _fa3,
+    "flashmla": _flashmla,
     "reference": _reference,
     "tree": _tree,
     "triton": _triton,

@@ -16,8 +16,16 @@ from radixkv.attention.device import DeviceAttention, DeviceStep, check_scales
 from radixkv.attention.device_arrays import DeviceArrays
 from radixkv.attention.explain import Explanation
 from radixkv.attention.scores import ScoreOptions
-from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.kernels.gpu.attend import (
+    NARROW,
+    Tile,
+    Work,
+    attend,
+    latent_tile,
+    merge_states,
+    parts_of_heads,
+)
+from radixkv.memory.kv_pool import TokenToKVPool
 from radixkv.pages import ceil_div
 
 # Slots of a decode row that one block reads; what is longer is read in pieces and merged.
@@ -25,7 +33,7 @@ PIECE = 1024
 
 
 def triton_attention(
-    pool: MHATokenToKVPool,
+    pool: TokenToKVPool,
     *,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
@@ -44,7 +52,7 @@ class TritonKernels:
 
     name = "triton"
 
-    def __init__(self, pool: MHATokenToKVPool, k_scale: float, v_scale: float) -> None:
+    def __init__(self, pool: TokenToKVPool, k_scale: float, v_scale: float) -> None:
         check_scales(pool, k_scale=k_scale, v_scale=v_scale)
         self.pool, self.k_scale, self.v_scale = pool, k_scale, v_scale
         self._arrays = DeviceArrays(pool.device)
@@ -76,9 +84,9 @@ class TritonKernels:
             self._heads = q.shape[1]
             self._cut()
         q, partial_o, partial_lse = q.contiguous(), None, None
-        out = torch.empty_like(q)
+        out = q.new_empty((*q.shape[:2], self.pool.v_head_dim))
         if self._num_parts:
-            partial_o = q.new_empty((self._num_parts, *q.shape[1:]), dtype=torch.float32)
+            partial_o = q.new_empty((self._num_parts, *out.shape[1:]), dtype=torch.float32)
             partial_lse = q.new_empty((self._num_parts, q.shape[1]), dtype=torch.float32)
         arrays = self._arrays
         attend(
@@ -96,13 +104,19 @@ class TritonKernels:
             v_scale=self.v_scale,
             window=options.window,
             sinks=options.sinks if partial_o is None else None,
+            split=self._split(),
         )
         if partial_o is not None and partial_lse is not None:
             merge_indptr = arrays["merge_indptr"][: len(q) + 1]
             merge_states(partial_o, partial_lse, merge_indptr, out, options.sinks)
         return out
 
+    def _split(self) -> int:
+        return parts_of_heads(self._heads, self._tile().rows) if self.pool.is_latent else 1
+
     def _tile(self) -> Tile:
+        if self.pool.is_latent:
+            return latent_tile(self.pool.device, self.pool.head_dim * self.pool.dtype.itemsize)
         # A tile holds all heads of a KV head; prompts fill larger ones.
         rows = max(16, triton.next_power_of_2(self._heads // self.pool.kv_heads))
         if self._is_decode():
@@ -117,7 +131,8 @@ class TritonKernels:
         if self._is_decode():
             items, q_indices, merge_indptr = cut_decode(seq_lens)
         else:
-            queries = self._tile().rows // (self._heads // self.pool.kv_heads)
+            heads = self._heads // (self.pool.kv_heads * self._split())
+            queries = self._tile().rows // heads
             items, q_indices, merge_indptr = cut_extend(seq_lens, query_lens, queries)
         count = np.array([len(items)], np.int32)
         self._arrays.put(items=items, q_indices=q_indices, merge_indptr=merge_indptr, count=count)

@@ -1,4 +1,5 @@
-"""`radixkv doctor`: what is installed, which core runs, which backends work here."""
+"""`radixkv doctor`: what is installed, which core runs, which backends work here, and what kernels
+take of a KV pool."""
 
 from dataclasses import asdict
 
@@ -24,7 +25,18 @@ def doctor(as_json: Json = False) -> None:
             state = f"[{_STYLES[found.state]}]{found.state}[/]"
             table.add_row(found.name, state, escape(found.detail), escape(found.advice))
         console().print(table)
+        console().print(_layouts())
         faster = speedups(checks) or ["nothing that radixkv knows of."]
         console().print("What would make it faster here:", *map(escape, faster), sep="\n  ")
     if any(found.state == "broken" for found in checks):
         raise typer.Exit(1)
+
+
+def _layouts() -> Table:
+    from radixkv.memory.layouts import LAYOUTS, Layout
+
+    names = [name.replace("_", " ") for name in Layout._fields]
+    table = Table(*names, title="what kernels take of a KV pool", title_justify="left")
+    for layout in LAYOUTS:
+        table.add_row(*map(escape, layout))
+    return table

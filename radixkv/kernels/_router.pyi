@@ -5,7 +5,7 @@ from radixkv.tree.reader import TokenIds
 
 HAS_ASSERTIONS: bool
 
-def cheapest(asked: PickInput, waiting: float, share: float, balance: float) -> RoutingChoice:
+def cheapest(asked: PickInput, balance: float, most_delayed: float) -> RoutingChoice:
     """`radixkv.router.cheapest.CheapestWorker`."""
 
 class Holdings:

@@ -1,6 +1,7 @@
-"""The K and V tensors that slots point into."""
+"""The tensors that slots point into: K and V, or the latents that models make them of."""
 
-from typing import Any, Protocol
+from abc import ABC, abstractmethod
+from typing import Any, ClassVar, Protocol
 
 import numpy as np
 import torch
@@ -19,12 +20,16 @@ KV_DTYPES = {
 
 
 class PoolShape(Protocol):
-    """What kernels are chosen by, of a pool of K and V."""
+    """What kernels are chosen by, of a pool: see `TokenToKVPool`."""
 
     @property
     def kv_heads(self) -> int: ...
     @property
     def head_dim(self) -> int: ...
+    @property
+    def v_head_dim(self) -> int: ...
+    @property
+    def is_latent(self) -> bool: ...
     @property
     def dtype(self) -> torch.dtype: ...
     @property
@@ -33,63 +38,72 @@ class PoolShape(Protocol):
     def page_size(self) -> int: ...
 
 
-class MHATokenToKVPool:
-    """K and V of every slot in every layer, for multi-head and grouped-query attention.
+class TokenToKVPool(ABC):
+    """What attention keeps of the token in every slot, in every layer.
 
     Page 0 is padding: tokens live in slots page_size to num_slots + page_size - 1.
-    dtype: a torch dtype or its name, one of KV_DTYPES.
+    kv_heads, head_dim, v_head_dim: of the keys and values that queries see. dtype: a torch dtype or
+    its name, one of KV_DTYPES.
+    part_names: of the two arrays that are written of each token, see `parts`. is_latent: whether
+    values are the beginnings of keys.
     """
+
+    kv_heads: int
+    head_dim: int
+    v_head_dim: int
+    part_names: ClassVar[tuple[str, str]]
+    is_latent: ClassVar[bool] = False
 
     def __init__(
         self,
         num_slots: int,
         num_layers: int,
-        kv_heads: int,
-        head_dim: int,
+        planes: int,
         dtype: torch.dtype | str,
-        device: torch.device | str = "cpu",
-        *,
-        page_size: int = 1,
+        device: torch.device | str,
+        page_size: int,
     ) -> None:
         check_pool_shape(num_slots, page_size)
         self.num_slots, self.page_size = num_slots, page_size
         self.num_layers = at_least(1, num_layers=num_layers)
-        self.kv_heads = at_least(1, kv_heads=kv_heads)
-        self.head_dim = at_least(1, head_dim=head_dim)
         self.dtype = as_kv_dtype(dtype)
         # Zeros, for a kernel may read the padding page and must find finite numbers there.
-        shape = (2, num_layers, num_slots + page_size, kv_heads, head_dim)
+        shape = (planes, num_layers, num_slots + page_size, self.kv_heads, self.head_dim)
         self._kv = torch.zeros(shape, dtype=self.dtype, device=device)
         self.device = self._kv.device
 
     @property
     def bytes_per_token(self) -> int:
-        """Bytes that K and V of one token take in all layers."""
-        return 2 * self.num_layers * self.kv_heads * self.head_dim * self.dtype.itemsize
+        """Bytes that one token takes in all layers."""
+        return self._kv[:, :, 0].numel() * self.dtype.itemsize
 
+    @abstractmethod
     def k(self, layer: int) -> Tensor:
         """Keys of one layer, a view: [num_slots + page_size, kv_heads, head_dim]."""
-        return self._kv[0, self._layer(layer)]
 
+    @abstractmethod
     def v(self, layer: int) -> Tensor:
-        """Values of one layer, a view: [num_slots + page_size, kv_heads, head_dim]."""
-        return self._kv[1, self._layer(layer)]
+        """Values of one layer, a view: [num_slots + page_size, kv_heads, v_head_dim]."""
+
+    @abstractmethod
+    def parts(self, layer: int) -> tuple[Tensor, Tensor]:
+        """Where `write` puts the arrays of `part_names`: views, [num_slots + page_size, ...]."""
 
     def write(self, layer: int, slots: Any, k: Tensor, v: Tensor) -> None:
-        """Store `k` and `v` of n tokens at `slots`, converted to the pool's dtype.
+        """Store the two parts of n tokens at `slots`, converted to the pool's dtype.
 
-        slots: (n,) int32 or int64, an array or a tensor. k, v: (n, kv_heads, head_dim).
+        slots: (n,) int32 or int64, an array or a tensor. k, v: one row a token, see `parts`.
         fp8 saturates at the largest value. Nothing is written on an error.
         The range of slots is checked where they lie on the host: reading them back from a GPU
         would stall it once a layer, so check device slots once, before they are sent there.
         """
         index = self.as_index(slots)
         self.check_rows(k, v, len(index))
-        self.k(layer)[index] = self._converted(k)
-        self.v(layer)[index] = self._converted(v)
+        for part, rows in zip(self.parts(layer), (k, v), strict=True):
+            part[index] = self._converted(rows)
 
     def copy(self, source: Any, target: Any) -> None:
-        """Copy K and V of all layers from the slots `source` to the slots `target`, one to one.
+        """Copy what all layers keep from the slots `source` to the slots `target`, one to one.
 
         Everything is read before anything is written, so the two may overlap.
         """
@@ -129,9 +143,9 @@ class MHATokenToKVPool:
         return index.to(self.device, torch.int64)
 
     def check_rows(self, k: Tensor, v: Tensor, num_tokens: int) -> None:
-        """Raises InvalidArgumentError unless K and V of `num_tokens` tokens could be written."""
-        right = (num_tokens, self.kv_heads, self.head_dim)
-        for name, rows in (("k", k), ("v", v)):
+        """Raises InvalidArgumentError unless such parts of `num_tokens` tokens can be written."""
+        for name, part, rows in zip(self.part_names, self.parts(0), (k, v), strict=True):
+            right = (num_tokens, *part.shape[1:])
             if rows.shape != right:
                 raise InvalidArgumentError(
                     f"{name} must have shape {right} for these slots; got {tuple(rows.shape)}",
@@ -166,6 +180,77 @@ class MHATokenToKVPool:
                 f"layer must be from 0 to {self.num_layers - 1}; got {layer}", layer=layer
             )
         return layer
+
+
+class MHATokenToKVPool(TokenToKVPool):
+    """K and V of every head, for multi-head and grouped-query attention."""
+
+    part_names = "k", "v"
+
+    def __init__(
+        self,
+        num_slots: int,
+        num_layers: int,
+        kv_heads: int,
+        head_dim: int,
+        dtype: torch.dtype | str,
+        device: torch.device | str = "cpu",
+        *,
+        page_size: int = 1,
+    ) -> None:
+        self.kv_heads = at_least(1, kv_heads=kv_heads)
+        self.head_dim = self.v_head_dim = at_least(1, head_dim=head_dim)
+        super().__init__(num_slots, num_layers, 2, dtype, device, page_size)
+
+    def k(self, layer: int) -> Tensor:
+        return self._kv[0, self._layer(layer)]
+
+    def v(self, layer: int) -> Tensor:
+        return self._kv[1, self._layer(layer)]
+
+    def parts(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.k(layer), self.v(layer)
+
+
+class MLATokenToKVPool(TokenToKVPool):
+    """One row a token for all heads, for multi-head latent attention (DeepSeek's MLA).
+
+        [ latent: kv_lora_rank | rotary key: qk_rope_head_dim ]
+          <------ value ------>
+          <------------------- key ------------------------->
+
+    Queries see one KV head, whose values are the first kv_lora_rank numbers of its keys: the query
+    of a head is its own, multiplied by the matrix that would make its keys of latents, and the
+    output is still to be multiplied by the one that makes values ("absorbed").
+    """
+
+    part_names = "latent", "rope"
+    is_latent = True
+
+    def __init__(
+        self,
+        num_slots: int,
+        num_layers: int,
+        kv_lora_rank: int,
+        qk_rope_head_dim: int,
+        dtype: torch.dtype | str,
+        device: torch.device | str = "cpu",
+        *,
+        page_size: int = 1,
+    ) -> None:
+        self.kv_heads = 1
+        self.v_head_dim = at_least(1, kv_lora_rank=kv_lora_rank)
+        self.head_dim = kv_lora_rank + at_least(1, qk_rope_head_dim=qk_rope_head_dim)
+        super().__init__(num_slots, num_layers, 1, dtype, device, page_size)
+
+    def k(self, layer: int) -> Tensor:
+        return self._kv[0, self._layer(layer)]
+
+    def v(self, layer: int) -> Tensor:
+        return self.k(layer)[..., : self.v_head_dim]
+
+    def parts(self, layer: int) -> tuple[Tensor, Tensor]:
+        return self.v(layer), self.k(layer)[..., self.v_head_dim :]
 
 
 def as_kv_dtype(dtype: torch.dtype | str) -> torch.dtype:

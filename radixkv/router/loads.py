@@ -14,7 +14,7 @@ from radixkv.router.pick_input import FloatArray, IntArray
 # Recent load fades in so many steps each half-life, so that most picks need not touch it.
 _STEPS = 64
 # An answer's tokens take longer than a prompt's; measured, see `bench/routing.py`.
-_ANSWER_WEIGHT = 2.0
+_ANSWER_WEIGHT = 1.5
 # Picks that have not ended; beyond it the oldest count as finished.
 MAX_OPEN_PICKS = 1 << 20
 # Beyond it sums of loads would lose the small ones, and in the end stay infinite.
@@ -55,8 +55,8 @@ class WorkerLoads(Generic[P]):
 
     loads: sums of the load weights of picks that have not ended. A pick that is not finished within
     `window_s` counts as finished.
-    pending: tokens that open picks leave each worker to compute, and twice what a pick is
-    usually answered with, for each. Answers are seen in what workers report beyond what picks left
+    pending: tokens that open picks leave each worker to compute, and 1.5 x what a pick is usually
+    answered with, for each. Answers are seen in what workers report beyond what picks left
     them to compute.
     recent_loads: tokens that each worker has computed, and those that open picks leave it to
     compute; half as many after each `half_life_s`. A new worker starts with the mean of the others.

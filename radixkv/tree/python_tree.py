@@ -195,6 +195,9 @@ class PythonRadixTree(RadixTree):
         ]
         return np.concatenate([EMPTY, *freed])
 
+    def advance_clock(self, milliseconds: int) -> None:
+        self.nodes.policy.advance_clock(_count(milliseconds, "milliseconds"))
+
     def room_for(self, namespace: Namespace | None = None) -> int:
         return self.nodes.shares.room_for(self._share_of(namespace))
 

@@ -945,6 +945,24 @@ class RadixTree:
         """
         raise NotImplementedError
 
+    def advance_clock(self, milliseconds: int) -> None:
+        """The time of the requests that follow, for policies that tell ages in seconds.
+
+        Of any clock that goes forward; one that goes back counts as no time passed. The same times
+        give the same victims: with several ranks, give the time that came with the request.
+
+        Parameters
+        ----------
+        milliseconds
+            The time now, in milliseconds, which only grows.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a time below 0.
+        """
+        raise NotImplementedError
+
     def room_for(self, namespace: Namespace | None = None) -> int:
         """Tokens that `evict` can free now for a namespace; None: for a caller of no namespace.
 

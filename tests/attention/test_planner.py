@@ -282,3 +282,37 @@ def test_a_run_is_read_once_where_that_saves_its_share(requests, begin):
         num_reads = sum((rows[row][start:end] == 100).sum() for row, start, end, *_ in items)
         pays = tokens * (requests - 1) >= 4 * requests
         assert num_reads == (1 if pays else requests), tokens
+
+
+LATENTS = Shape(16, 1, narrow_rows=64, wide_rows=64, wide_blocks=132, narrow_blocks=132)
+
+
+def latent_estimate(rows, heads=16):
+    survey = PythonPlanner(rows, [1] * len(rows)).survey(candidates(LATENTS, 1))
+    return costs(survey, 1, Model(heads, 1, 576, 2, rope_dim=64))
+
+
+def test_latents_are_estimated_by_the_tiles_that_their_kernels_fill():
+    """Sixteen heads take a fourth of a flat tile, and as many tokens share one of a tree."""
+    much = latent_estimate(rows_of(8192, 256, 64))
+    assert much.tree_us.min() < 0.7 * much.flat_us
+    assert latent_estimate(rows_of(8192, 256, 64), 64).flat_us == much.flat_us
+    little = latent_estimate(rows_of(64, 8192, 64))
+    assert little.tree_us.min() > little.flat_us * 0.7
+
+
+@pytest.mark.parametrize("query_lens", [[1] * 8, [2] * 8])
+def test_a_joined_plan_has_all_items_in_one_list(query_lens):
+    plan = plan_tree(rows_of(1000, 100, 8), LATENTS, query_lens)
+    joined = plan.joined()
+    assert len(plan.wide) > 0 == len(joined.wide)
+    assert np.array_equal(joined.narrow, np.concatenate([plan.wide, plan.narrow]))
+    assert joined.advance() == plan.advance() == (query_lens[0] == 1)
+    assert np.array_equal(joined.narrow[len(plan.wide) :], plan.narrow)
+
+
+@pytest.mark.parametrize(("rows", "query_len"), [(16, 5), (16, 16), (64, 9)])
+def test_a_tile_of_latents_is_never_larger_than_its_kernel_has(rows, query_len):
+    shape = Shape(4, 1, narrow_rows=rows, wide_rows=rows)
+    cuts = candidates(shape, query_len)
+    assert {cut.narrow_rows for cut in cuts} | {cut.wide_rows for cut in cuts} == {rows}

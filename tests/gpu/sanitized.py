@@ -8,7 +8,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from radixkv.attention import get_backend
-from tests.support.attention_batches import RAGGED, Batch, difference, shared
+from tests.support.attention_batches import RAGGED, Batch, difference, random_tree, shared
 
 BF16, E4M3 = torch.bfloat16, torch.float8_e4m3fn
 BATCHES = [
@@ -41,6 +41,13 @@ def main():
     batch = batch_of((32, 8, 128), BF16, 1, (paths, [1, 2, 3, 4, 5, 6, 7, 8]))
     tree = get_backend("tree", batch.pool, mode="tree", q_heads=32)
     print("several tokens", difference(batch.run(tree), batch.expected()))
+    for heads, paths in ((16, random_tree(0, requests=200)), (128, shared((8, 300), own=77))):
+        batch = Batch(
+            *paths, heads=heads, kv_heads=1, dim=512, rope=64, dtype=torch.bfloat16, device="cuda"
+        )
+        for name, options in (("tree", {"mode": "tree", "q_heads": heads}), ("triton", {})):
+            found = batch.run(get_backend(name, batch.pool, **options), scale=0.07)
+            print("latents", name, heads, difference(found, batch.expected(scale=0.07)))
     batch = batch_of((32, 8, 128), BF16, 1, RAGGED)
     print("triton", difference(batch.run(get_backend("triton", batch.pool)), batch.expected()))
     torch.cuda.synchronize()

@@ -9,6 +9,7 @@ pytest.importorskip("transformers")
 from radixkv.integrations.transformers import Generator
 from tests.support.attention_batches import difference
 from tests.support.llamas import greedy, llama
+from tests.support.model_types import tiny
 
 ON_CARD = torch.cuda.is_available()
 # Heads of 64, which the CUDA kernels serve. What is interpreted is to end within seconds.
@@ -69,6 +70,21 @@ def test_the_same_tokens_as_the_model_alone(exact, alone, backend, graphs):
     assert generator.cache.check_integrity() == []
     cached = sum(each.numbers.cached_tokens for each in generations)
     assert cached >= (len(PROMPTS) - 2) * len(SYSTEM)
+
+
+@pytest.mark.parametrize("backend", ["triton", "tree"] if ON_CARD else ["tree"])
+def test_latent_attention_gives_the_same_tokens_as_the_model_alone(device, backend):
+    model = tiny("deepseek_v3").to(device)
+    generator = generator_of(model, backend, max_batch=3)
+    prompts = [[*SYSTEM[:70], *range(i, 2 * i + 1)] for i in range(3)]
+    generations = [generator.submit(prompt, 3, eos_ids=(), keep_logits=True) for prompt in prompts]
+    generator.run()
+    assert generator.pool.is_latent
+    for generation, prompt in zip(generations, prompts, strict=True):
+        assert generation.tokens == greedy(model)(prompt, 3)
+        expected = logits_of(model, prompt, generation.tokens)
+        assert difference(torch.stack(generation.logits), expected) < 1e-4
+    assert sum(each.numbers.cached_tokens for each in generations) >= 70
 
 
 @on_card

@@ -13,7 +13,7 @@ import torch
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the card runs them")
 @pytest.mark.skipif(find_spec("triton") is None, reason="triton is not installed")
 @pytest.mark.skipif("TRITON_INTERPRET" in os.environ, reason="this process is interpreted")
-@pytest.mark.parametrize("name", ["kernels", "backends", "steps", "generator", "sglang"])
+@pytest.mark.parametrize("name", ["kernels", "backends", "latents", "steps", "generator", "sglang"])
 def test_the_kernels_pass_their_tests_interpreted(name):
     command = [
         sys.executable,

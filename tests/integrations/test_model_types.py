@@ -18,6 +18,9 @@ SERVED = [
     "qwen3_moe",
     "gpt2",
     "phi",
+    "deepseek_v2",
+    "deepseek_v3",
+    "glm4_moe_lite",
 ]
 REFUSED = {
     "stablelm": "StableLmForCausalLM is not served: the model must pass on",

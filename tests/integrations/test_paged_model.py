@@ -24,6 +24,20 @@ TINY = {
     "bos_token_id": 0,
     "eos_token_id": 0,
 }
+MLA = {
+    "num_key_value_heads": 4,
+    "q_lora_rank": 16,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 12,
+    "v_head_dim": 10,
+    "n_routed_experts": 4,
+    "num_experts_per_tok": 2,
+    "n_group": 2,
+    "topk_group": 1,
+    "moe_intermediate_size": 24,
+    "first_k_dense_replace": 1,
+}
 WINDOWED = ["sliding_attention", "full_attention", "sliding_attention"]
 SERVED = {
     "llama": {},
@@ -43,14 +57,16 @@ SERVED = {
     "cohere": {},
     "gpt_neox": {"num_key_value_heads": None},
     "gpt2": {"num_key_value_heads": None},
+    "deepseek_v2": MLA,
+    "deepseek_v3": MLA,
 }
 REFUSED = {
     "bert": ({"num_key_value_heads": None}, "mask must be causal"),
     "stablelm": ({}, "StableLmForCausalLM is not served: the model must pass on"),
     "qwen3_next": ({"head_dim": 8}, "does not run over a KV pool"),
-    "diffllama": ({}, r"in layers \[0, 0, 1, 1, 2, 2\]"),
+    "diffllama": ({}, "must hand its attention the K/V that it stores"),
     "biogpt": ({"num_key_value_heads": None}, "attention_mask must be None"),
-    "deepseek_v3": ({}, "k must have shape"),
+    "deepseek_v32": (MLA, "does not run over a KV pool"),
     "bloom": ({"num_key_value_heads": None}, "AttentionInterface in layers"),
     "llama": (
         {"rope_parameters": {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}},
@@ -150,6 +166,21 @@ def test_a_model_without_a_head_is_refused():
     model = tiny_model("llama")
     with pytest.raises(InvalidArgumentError, match="takes logits_to_keep; got LlamaModel"):
         PagedModel(model.model, pool_for(model, 16))
+
+
+@pytest.mark.parametrize("change", ["bias", "keys"])
+def test_latents_that_become_keys_otherwise_are_refused(monkeypatch, change):
+    model = tiny_model("deepseek_v3", **MLA)
+    attention = model.model.layers[1].self_attn
+    if change == "bias":
+        attention.kv_b_proj.bias = torch.nn.Parameter(torch.zeros(4 * (12 + 10)))
+        reason = "a linear layer without bias; got Linear"
+    else:
+        expand = attention.expand_kv
+        monkeypatch.setattr(attention, "expand_kv", lambda *kv: [2 * each for each in expand(*kv)])
+        reason = "the K/V that it stores"
+    with pytest.raises(InvalidArgumentError, match=reason):
+        PagedModel(model, pool_for(model, 16))
 
 
 def test_attention_that_looks_ahead_is_refused():

@@ -94,19 +94,37 @@ def test_under_imbalance_the_best_of_the_lightly_loaded_wins(cache_aware):
 def test_misses_and_ties_go_to_the_least_loaded_then_round(cache_aware):
     assert at(cache_aware(), [0, 0, 0], [2, 1, 1], [9, 5, 4]) == 2
     assert at(cache_aware(), [70, 70, 70], [2, 1, 1], [9, 5, 6]) == 1
-    assert at(cache_aware(waiting=0, share=0), [70, 70], [2, 1], [1, 2]) == 1
+    assert at(cache_aware(), [70, 70], [2, 1], [1, 2]) == 1
 
 
 def test_misses_go_to_who_has_done_least(cache_aware):
     assert at(cache_aware(), [0, 0, 0], recent=[9_000, 7_000, 8_000]) == 1
-    assert at(cache_aware(), [0, 0, 0], [1, 0, 0], recent=[0, 7_000, 8_000]) == 0, (
+    assert at(cache_aware(), [0, 0, 0], [0, 9, 9], recent=[0, 7_000, 8_000]) == 0, (
         "and not by turns"
+    )
+    assert at(cache_aware(), [0, 0, 0], [1, 0, 0], recent=[0, 8_000, 7_000]) == 2, (
+        "of those that are free"
     )
 
 
-def test_a_match_is_given_up_when_its_worker_is_ten_times_as_far_ahead(cache_aware):
-    assert at(cache_aware(), [60, 0], recent=[5_590, 5_000]) == 0
-    assert at(cache_aware(), [60, 0], recent=[5_610, 5_000]) == 1
+def test_the_busier_workers_are_the_more_a_match_counts(cache_aware):
+    """What is computed again also delays those behind, up to two requests."""
+    for loads, worth in (([0, 0], 60), ([1, 1], 120), ([2, 2], 180), ([40, 40], 180)):
+        for pending, chosen in ((worth - 1, 0), (worth + 1, 1)):
+            queue = [1_000 + pending, 1_000]
+            assert at(cache_aware(), [60, 0], loads, pending=queue) == chosen, (loads, pending)
+
+
+def test_what_all_hold_alike_draws_to_none(cache_aware):
+    ahead = [0, 1e6]
+    assert at(cache_aware(), [60, 60], pending=[1, 0], recent=ahead) == 1
+    assert at(cache_aware(), [60, 70], pending=[1, 0], recent=ahead) == 1
+    assert at(cache_aware(), [60, 70], pending=[0, 0], recent=ahead) == 0
+
+
+def test_a_match_is_given_up_when_its_worker_is_far_ahead(cache_aware):
+    assert at(cache_aware(), [60, 0], recent=[5_740, 5_000]) == 0
+    assert at(cache_aware(), [60, 0], recent=[5_760, 5_000]) == 1
     assert at(cache_aware(balance=0.5), [60, 0], recent=[5_130, 5_000]) == 1
     assert at(cache_aware(balance=0), [60, 0], recent=[1e9, 0]) == 0
 

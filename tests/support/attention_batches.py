@@ -4,19 +4,19 @@ import numpy as np
 import torch
 
 from radixkv.attention import AttentionBatch, ScoreOptions, get_backend
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import MHATokenToKVPool, MLATokenToKVPool
 
 
 class Batch:
     """Requests as lists of runs of tokens; a run that requests have in common has the same slots.
 
     paths: per request, (name of a run, its length) from the root on; query_lens: new tokens at the
-    end of each.
+    end of each. rope: numbers of a rotary key, over latents of `dim` numbers.
     """
 
     def __init__(
         self, paths, query_lens, *, heads, kv_heads, dim, dtype=torch.float32, page_size=1,
-        device="cpu", seed=0, spare=0,
+        device="cpu", seed=0, spare=0, rope=0,
     ):  # fmt: skip
         torch.manual_seed(seed)
         rng = np.random.default_rng(seed)
@@ -33,14 +33,19 @@ class Batch:
             np.concatenate([slots[run] for run, _ in path]).astype(np.int32) for path in paths
         ]
         self.query_lens = list(query_lens)
-        self.pool = MHATokenToKVPool(
-            num_pages * page_size, 1, kv_heads, dim, dtype, device, page_size=page_size
-        )
-        shape = self.pool.k(0).shape
-        for values in (self.pool.k(0), self.pool.v(0)):
-            values.copy_(torch.randn(shape, device=device).to(dtype))
+        num_slots = num_pages * page_size
+        if rope:
+            self.pool = MLATokenToKVPool(
+                num_slots, 1, dim, rope, dtype, device, page_size=page_size
+            )
+        else:
+            self.pool = MHATokenToKVPool(
+                num_slots, 1, kv_heads, dim, dtype, device, page_size=page_size
+            )
+        for values in self.pool.parts(0):
+            values.copy_(torch.randn(values.shape, device=device).to(dtype))
         q_dtype = torch.bfloat16 if dtype == torch.float8_e4m3fn else dtype
-        self.q = torch.randn(sum(query_lens), heads, dim, device=device).to(q_dtype)
+        self.q = torch.randn(sum(query_lens), heads, dim + rope, device=device).to(q_dtype)
 
     def spoil_the_rest(self):
         """NaN in every slot that no row has."""
@@ -82,7 +87,7 @@ class Batch:
 
 def difference(result, expected):
     """Relative, over the whole result; NaN is no small number."""
-    result = result.float()
+    result = result.to(expected)
     return float((result - expected).norm() / expected.norm())
 
 
@@ -96,6 +101,21 @@ def shared(*levels, own=5, requests=8):
         [((depth, i // size), n) for depth, (size, n) in enumerate(levels)] for i in range(requests)
     ]
     return [[*path, (i, own)] for i, path in enumerate(paths)], [1] * requests
+
+
+def random_tree(seed, requests=9):
+    """Requests of random lengths, each forked from one before it at a multiple of 4 slots; one to
+    five new tokens each."""
+    rng = np.random.default_rng(seed)
+    paths, query_lens = [], []
+    for request in range(requests):
+        parent = paths[int(rng.integers(len(paths)))] if paths else []
+        kept = parent[: int(rng.integers(len(parent) + 1))]
+        shared = [(("up to", request), 4 * int(rng.integers(1, 60)))] if rng.random() < 0.7 else []
+        kept, own = [run for run in kept if run[1] % 4 == 0], int(rng.integers(1, 90))
+        paths.append([*kept, *shared, (request, own)])
+        query_lens.append(int(rng.integers(1, min(5, own) + 1)))
+    return paths, query_lens
 
 
 RAGGED = [[(i, n)] for i, n in enumerate((37, 5, 20, 1, 70))], [1, 5, 8, 1, 33]

@@ -66,6 +66,8 @@ def tiny(model_type: str, variant: str = "grouped") -> Any:
         for name, value in {**_TINY, **VARIANTS[variant]}.items():
             if hasattr(each, name) and not _is_layered(getattr(each, name)):
                 _set(each, name, value)
+        if getattr(each, "kv_lora_rank", None):  # of which every head has keys of its own
+            _set(each, "num_key_value_heads", each.num_attention_heads)
         layers = getattr(each, "layer_types", None)
         if isinstance(layers, list):
             _set(each, "layer_types", layers[:2])

@@ -198,3 +198,35 @@ def test_what_is_evicted_below_a_prefix_is_forgotten_where_too_little_is_cached(
     tree.evict_below([])
     assert (tree.total_size, tree.nodes.policy.ghost_tokens) == (0, 0)
     assert tree.check_integrity() == []
+
+
+def replay_by_clock(core: str, seconds_a_request: float | None) -> float:
+    """The hit rate of a loop that is larger than the cache."""
+    tree = new_tree(policy="adaptive", core=core)
+    found = asked = 0
+    for at, prompt in enumerate(prompts([*range(12)] * 20)):
+        if seconds_a_request is not None:
+            tree.advance_clock(int(1000 * seconds_a_request * at))
+        found += tree.probe(prompt)
+        asked += SIZE
+        tree.insert(prompt, prompt)
+        tree.evict(max(tree.total_size - 8 * SIZE, 0))
+    assert tree.check_integrity() == []
+    return found / asked
+
+
+@pytest.mark.parametrize("seconds", [None, 0.001, 1.0, 3600.0])
+def test_a_loop_is_learnt_whatever_the_clock(core, seconds):
+    assert replay_by_clock(core, seconds) > 0.4
+
+
+def test_time_that_goes_back_counts_as_no_time_passed():
+    """Both cores, at times that jump either way."""
+    trees = [new_tree(policy="adaptive", core=core) for core in CORES]
+    for at, prompt in enumerate(prompts([*range(9), *range(5)] * 9)):
+        for tree in trees:
+            tree.advance_clock(max(0, 10**15 * (at == 40) + 700 * at - 90_000 * (at % 11 == 3)))
+            tree.insert(prompt, prompt)
+        evicted = [tree.evict(max(tree.total_size - 6 * SIZE, 0)).tolist() for tree in trees]
+        assert evicted[0] == evicted[-1]
+    assert [line for tree in trees for line in tree.check_integrity()] == []

@@ -47,7 +47,7 @@ def test_what_development_needs_is_ok_here(checks):
 
 def test_attention_backends_are_checked_one_by_one(checks):
     assert checks["attention reference"].state == "ok"
-    for name in ("fa3", "tree", "triton"):
+    for name in ("fa3", "flashmla", "tree", "triton"):
         found = checks[f"attention {name}"]
         assert found.state == "ok" or "machines with a CUDA device" in found.advice
         assert not found.detail.startswith("attention")

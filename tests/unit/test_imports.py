@@ -57,7 +57,7 @@ ALLOWED = {
     "service": ON_TOP | {"rpc"},
     "prompts": BELOW | {"tree"},
     "router": ON_TOP | {"rpc", "prompts"},
-    "lab": ON_TOP | {"prompts"},
+    "lab": ON_TOP | {"prompts", "router"},
     "integrations": ON_TOP | {"rpc", "service", "prompts"},
 }
 # These may use every room. They import late, which `LIGHT` below checks.

@@ -1,11 +1,11 @@
-"""MHATokenToKVPool: what is written at slots is what is read there, in every dtype."""
+"""The KV pools: what is written at slots is what is read there, in every dtype."""
 
 import numpy as np
 import pytest
 import torch
 
 from radixkv.errors import InvalidArgumentError, InvalidSlotsError
-from radixkv.memory.kv_pool import KV_DTYPES, MHATokenToKVPool
+from radixkv.memory.kv_pool import KV_DTYPES, MHATokenToKVPool, MLATokenToKVPool
 
 LAYERS, HEADS, DIM = 3, 2, 8
 
@@ -165,3 +165,57 @@ def test_sizes_are_checked():
         make(10, page_size=4)
     with pytest.raises(InvalidArgumentError, match="page_size must be an int of at least 1; got 0"):
         make(page_size=0)
+
+
+RANK, ROPE = 12, 4
+
+
+def latents(num_slots=16, dtype="float32", **options):
+    return MLATokenToKVPool(num_slots, LAYERS, RANK, ROPE, dtype, **options)
+
+
+@pytest.mark.parametrize("dtype", KV_DTYPES)
+def test_a_latent_and_its_rotary_key_are_one_row(dtype):
+    pool = latents(dtype=dtype, page_size=4)
+    assert pool.k(0).shape == (16 + 4, 1, RANK + ROPE)
+    latent, rope = torch.randn(2, 1, RANK), torch.randn(2, 1, ROPE)
+    pool.write(1, [5, 19], latent, rope)
+    row = torch.cat([latent, rope], -1).to(KV_DTYPES[dtype])
+    assert torch.equal(pool.k(1)[[5, 19]].float(), row.float())
+    assert torch.equal(pool.v(1)[[5, 19]].float(), row[..., :RANK].float())
+    assert pool.k(1).float().count_nonzero(dim=(1, 2)).nonzero().flatten().tolist() == [5, 19]
+    assert not pool.k(0).float().any()
+
+
+def test_values_of_latents_take_no_memory_of_their_own():
+    pool = latents(dtype="bfloat16")
+    assert pool.bytes_per_token == LAYERS * (RANK + ROPE) * 2
+    assert pool.v(2).data_ptr() == pool.k(2).data_ptr()
+
+
+def test_copies_of_latents_are_of_all_layers():
+    pool = latents()
+    for layer in range(LAYERS):
+        pool.write(layer, [3, 4], torch.randn(2, 1, RANK), torch.randn(2, 1, ROPE))
+    expected = [pool.k(layer)[[3, 4]].clone() for layer in range(LAYERS)]
+    pool.copy([3, 4], [4, 9])
+    for layer in range(LAYERS):
+        assert torch.equal(pool.k(layer)[[4, 9]], expected[layer])
+
+
+@pytest.mark.parametrize(
+    ("latent", "rope", "named"),
+    [
+        ((2, 1, RANK), (2, 1, RANK), "rope must have shape"),
+        ((2, HEADS, RANK), (2, 1, ROPE), "latent must have shape"),
+    ],
+)
+def test_parts_of_another_shape_are_refused_by_name(latent, rope, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        latents().write(0, [1, 2], torch.zeros(latent), torch.zeros(rope))
+
+
+@pytest.mark.parametrize(("sizes", "named"), [((0, 4), "kv_lora_rank"), ((12, 0), "qk_rope")])
+def test_latents_have_both_parts(sizes, named):
+    with pytest.raises(InvalidArgumentError, match=named):
+        MLATokenToKVPool(16, 1, *sizes, "float32")

@@ -84,7 +84,7 @@ std::array<ReuseModel::ByAge, ReuseModel::KINDS> ReuseModel::at_risk() const {
 
 void ReuseModel::refresh(uint64_t size) {
     if (uses_ < stale_at_) return;
-    stale_at_ = uses_ + 1 + std::min<uint64_t>(uses_ / 128, 31);
+    stale_at_ = uses_ + 1 + std::min<uint64_t>(uses_ / 16, 31);
     if (learnt_ > 64 * size) forget_half();
     std::array<ByAge, KINDS> risk = at_risk();
     uint64_t doubt = size / 40 + 1;

@@ -47,7 +47,9 @@ class UseHistory {
         return !shadow_.holds(used(id)) || shadow_.may_lose(going);
     }
 
-    void advance_clock(uint64_t milliseconds) { clock_ = std::max(clock_, milliseconds); }
+    void advance_clock(uint64_t milliseconds) {
+        clock_ = std::max(clock_, std::min(milliseconds, LATEST));
+    }
 
     // Makes room for nodes numbered below `bound`.
     void reserve(NodeId bound) {
@@ -98,6 +100,7 @@ class UseHistory {
     static constexpr uint64_t GHOST_TOKENS_PER_TOKEN = 4;
     static constexpr uint32_t MOST_GHOSTS_EVERY = 128;
     static constexpr uint64_t SIZE_OF_MOST_GHOSTS = 32768;
+    static constexpr uint64_t LATEST = uint64_t{1} << 53;
     static constexpr uint32_t MOST_USES = 2, GAPS = 6;
     static_assert((MOST_USES + 1) * GAPS == ReuseModel::KINDS);
 

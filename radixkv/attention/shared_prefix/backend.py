@@ -7,7 +7,7 @@ plan(batch, step) -> flat.plan(batch, step)          what a window, or other hea
 """
 
 from collections.abc import Hashable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from typing import TYPE_CHECKING, cast
 
 from torch import Tensor
@@ -22,18 +22,20 @@ from radixkv.attention.shared_prefix.kept_plan import KeptPlan
 from radixkv.attention.shared_prefix.kernels import TileKernels
 from radixkv.attention.triton import TritonKernels
 from radixkv.errors import BackendUnavailableError, InvalidArgumentError
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import TokenToKVPool
 
 if TYPE_CHECKING:
     from radixkv.attention.fa3 import FA3Kernels
-
+    from radixkv.attention.flashmla import FlashMLAKernels
 
 # Of one request. Prompts are bound by arithmetic, and there is little to gain.
 MAX_QUERY = 16
+# From so many query heads on, latents are bound by arithmetic, which a tree does not save.
+LATENT_HEADS = 64
 
 
 def tree_attention(
-    pool: MHATokenToKVPool,
+    pool: TokenToKVPool,
     *,
     k_scale: float = 1.0,
     v_scale: float = 1.0,
@@ -60,7 +62,7 @@ class SharedPrefixKernels:
 
     def __init__(
         self,
-        pool: MHATokenToKVPool,
+        pool: TokenToKVPool,
         k_scale: float,
         v_scale: float,
         mode: str,
@@ -136,6 +138,8 @@ class SharedPrefixKernels:
             return "the mode is flat"
         if not self._heads:
             return "the heads of the queries are not known yet"
+        if self.mode == "auto" and self.pool.is_latent and self._heads >= LATENT_HEADS:
+            return "the heads of one token fill a tile, and nothing is left to share"
         longest = max(batch.query_lens)
         return f"a request has more than {MAX_QUERY} new tokens" if longest > MAX_QUERY else ""
 
@@ -162,7 +166,7 @@ class SharedPrefixKernels:
         return self._tiles.run(inputs, self._on_device, options)
 
 
-def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:
+def _checked_heads(q_heads: int, pool: TokenToKVPool) -> int:
     if at_least(1, q_heads=q_heads) % pool.kv_heads:
         raise InvalidArgumentError(
             f"q_heads must be a multiple of the pool's {pool.kv_heads} KV heads; got {q_heads}",
@@ -172,14 +176,15 @@ def _checked_heads(q_heads: int, pool: MHATokenToKVPool) -> int:
 
 
 def flat_kernels(
-    pool: MHATokenToKVPool, k_scale: float, v_scale: float
-) -> "FA3Kernels | TritonKernels":
-    """Those of fa3 where it runs and serves `pool`, else Triton's."""
-    # Imported here: what fa3 needs is not everywhere.
+    pool: TokenToKVPool, k_scale: float, v_scale: float
+) -> "FlashMLAKernels | FA3Kernels | TritonKernels":
+    """The fastest that run and serve `pool`: those of flashmla, of fa3, or Triton's."""
+    # Imported here: what they need is not everywhere.
     from radixkv.attention.fa3 import FA3Kernels, check_card
+    from radixkv.attention.flashmla import FlashMLAKernels
 
-    try:
-        check_card()
-        return FA3Kernels(pool, k_scale, v_scale)
-    except (BackendUnavailableError, ImportError, InvalidArgumentError):
-        return TritonKernels(pool, k_scale, v_scale)
+    for kernels in (FlashMLAKernels, FA3Kernels):
+        with suppress(BackendUnavailableError, ImportError, InvalidArgumentError):
+            check_card()
+            return kernels(pool, k_scale, v_scale)
+    return TritonKernels(pool, k_scale, v_scale)

@@ -7,6 +7,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from radixkv.attention.shared_prefix.plan import SURVEY
+from radixkv.pages import round_up
 
 Float64Array = NDArray[np.float64]
 
@@ -44,13 +45,38 @@ H200 = Card()
 
 
 @dataclass(frozen=True)
+class LatentCard:
+    """As `Card`, of the kernels over latents; one block runs on each multiprocessor.
+
+    begin: what an item takes beside its slots. slot: a block's time for one, under up to 64 rows.
+    tile_rows: rows that the flat kernel computes together, whether there are as many or not.
+    """
+
+    multiprocessors: int = 132
+    flat_launch: float = 14.0
+    flat_compute: float = 670000000.0
+    tile_rows: int = 64
+    tree_launch: float = 13.6
+    memory: float = 4500000.0
+    cache: float = 7050000.0
+    begin: float = 2.4
+    slot: float = 0.0332
+    parts: float = 15000000.0
+
+
+H200_LATENT = LatentCard()
+
+
+@dataclass(frozen=True)
 class Model:
-    """What a pool and the queries over it look like."""
+    """What a pool and the queries over it look like. rope_dim: of latents, by which keys are longer
+    than the values that they begin with."""
 
     heads: int
     kv_heads: int
     head_dim: int
     itemsize: int
+    rope_dim: int = 0
 
 
 class Costs(NamedTuple):
@@ -63,6 +89,8 @@ class Costs(NamedTuple):
 def costs(survey: NDArray[np.int64], max_query: int, model: Model, card: Card = H200) -> Costs:
     """What the ways of `survey` (see `Planner.survey`) cost, and what the step costs flat."""
     of = dict(zip(SURVEY, survey.T.astype(np.float64), strict=True))
+    if model.rope_dim:
+        return _latent_costs(of, max_query, model, H200_LATENT)
     return Costs(_flat_us(of, max_query, model, card), _tree_us(of, model, card))
 
 
@@ -110,3 +138,24 @@ def _fullness(of: dict[str, Float64Array]) -> Float64Array:
     """The share of wide slots that is under more than 64 query rows."""
     full: Float64Array = of["wide_halves"] / np.maximum(of["wide_slots"], 1) - 1
     return np.maximum(full, 0)
+
+
+def _latent_costs(
+    of: dict[str, Float64Array], max_query: int, model: Model, card: LatentCard
+) -> Costs:
+    slot = model.head_dim * model.itemsize
+    unique, total = float(of["unique"][0]), float(of["total"][0])
+    read = unique * slot / card.memory + (total - unique) * slot / card.cache
+    rows = round_up(max_query * model.heads, card.tile_rows)
+    v_head_dim = model.head_dim - model.rope_dim
+    work = total * rows * (model.head_dim + v_head_dim) * 2 / card.flat_compute
+    # Blocks take items in turn, the wide ones first.
+    wide = np.ceil(of["wide_items"] * model.kv_heads / card.multiprocessors)
+    items = of["wide_items"] + of["narrow_items"]
+    waves = np.ceil(items * model.kv_heads / card.multiprocessors)
+    slots = wide * of["wide_longest"] + (waves - wide) * of["narrow_longest"]
+    slots = np.maximum(slots, of["narrow_longest"])
+    computed = slots * card.slot + waves * card.begin
+    written = of["parts"] * model.heads * v_head_dim * 2 * model.itemsize / card.parts
+    tree = np.maximum(computed, of["unique"] * slot / card.memory) + written
+    return Costs(card.flat_launch + max(read, work), card.tree_launch + tree)

@@ -44,12 +44,12 @@ def candidates(shape: Shape, max_query: int) -> tuple[Shape, ...]:
     rows = max_query * shape.group
     if max_query > 1 and rows > shape.narrow_rows:
         # All tokens of a request in one tile, so that its own slots are read once.
-        fitting = min(1 << (rows - 1).bit_length(), NARROW_ROWS)
+        fitting = min(1 << (rows - 1).bit_length(), NARROW_ROWS, shape.wide_rows)
         shape = replace(shape, narrow_rows=max(shape.narrow_rows, fitting))
     return tuple(
         replace(
             shape,
-            wide_rows=max(64, shape.wide_rows // cut.halves),
+            wide_rows=max(min(64, shape.wide_rows), shape.wide_rows // cut.halves),
             shortest_narrow=cut.shortest_narrow,
             longest_narrow=cut.longest_narrow,
             shortest_wide=cut.shortest_wide,

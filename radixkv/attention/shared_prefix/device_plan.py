@@ -24,7 +24,7 @@ class Room(NamedTuple):
     """Room for every plan of up to `tokens` new tokens under so many query heads.
 
     number: another one for each room. arrays: the plan that was sent last. partial_o:
-    (parts, heads, head_dim) float32, partial_lse: (parts, heads) float32: the results of its items.
+    (parts, heads, v_head_dim), partial_lse: (parts, heads) float32: the results of its items.
     """
 
     number: int
@@ -102,7 +102,9 @@ class DevicePlan:
 
     def all_keys(self) -> list[Hashable]:
         """Of all kinds of plans of as many tokens."""
-        kinds = kinds_of(self._tokens, self.heads // self._pool.kv_heads, self.narrow_rows)
+        kinds = [Kind()]  # over latents, where one kernel computes all items
+        if not self._pool.is_latent:
+            kinds = kinds_of(self._tokens, self.heads // self._pool.kv_heads, self.narrow_rows)
         return [(self._present.number, kind) for kind in kinds]
 
     @contextmanager
@@ -181,9 +183,15 @@ class DevicePlan:
             tokens,
             heads,
             DeviceArrays(device, room),
-            torch.empty((parts, heads, self._pool.head_dim), dtype=torch.float32, device=device),
+            torch.empty((parts, heads, self._pool.v_head_dim), dtype=self._dtype(), device=device),
             torch.empty((parts, heads), dtype=torch.float32, device=device),
         )
+
+    def _dtype(self) -> torch.dtype:
+        """Of partial outputs. Those over latents are long: written and read as the result will be,
+        they cost half, and as they are averaged, rounding shows less than in the result."""
+        halves = self._pool.is_latent and self._pool.dtype.itemsize == 2
+        return self._pool.dtype if halves else torch.float32
 
     def _split(self, plan: TreePlan) -> int:
         return split_of(int(np.diff(plan.merge_indptr).max()))

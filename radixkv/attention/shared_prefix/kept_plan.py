@@ -62,6 +62,8 @@ class KeptPlan:
         estimate = costs(survey, max_query, self._model())
         best = int(np.where(survey[:, PARTS] <= room, estimate.tree_us, np.inf).argmin())
         self.shape, self.plan = shapes[best], planner.cut(shapes[best])
+        if self._pool.is_latent:
+            self.plan = self.plan.joined()
         self._flat_us, self._tree_us = estimate.flat_us, float(estimate.tree_us[best])
         self._survey = survey[best]
 
@@ -79,7 +81,8 @@ class KeptPlan:
     def _model(self) -> Model:
         base, pool = self._base, self._pool
         heads = base.group * base.kv_heads
-        return Model(heads, base.kv_heads, pool.head_dim, pool.dtype.itemsize)
+        rope_dim = pool.head_dim - pool.v_head_dim
+        return Model(heads, base.kv_heads, pool.head_dim, pool.dtype.itemsize, rope_dim)
 
     def explained(self, mode: str, *, tree: str, flat: str) -> Explanation:
         """What `mode` chooses by the plan. tree, flat: the kernels that would run it."""

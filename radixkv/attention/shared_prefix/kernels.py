@@ -10,7 +10,15 @@ from radixkv.attention.scores import ScoreOptions
 from radixkv.attention.shared_prefix.cuts import NARROW_ROWS
 from radixkv.attention.shared_prefix.device_plan import FEW, HALF, Kind, Listed
 from radixkv.attention.shared_prefix.plan import Shape
-from radixkv.kernels.gpu.attend import NARROW, Tile, Work, attend, merge_states
+from radixkv.kernels.gpu.attend import (
+    NARROW,
+    Tile,
+    Work,
+    attend,
+    latent_tile,
+    merge_states,
+    parts_of_heads,
+)
 from radixkv.memory.kv_pool import PoolShape
 from radixkv.pages import ceil_div
 
@@ -58,9 +66,15 @@ class TileKernels:
         is_hopper = _is_hopper(pool.device)
         self._has_cuda = is_hopper and _cuda_serves(pool)
         self._wide_rows = 128 if is_hopper and pool.head_dim <= 128 else 64
+        row_bytes = pool.head_dim * pool.dtype.itemsize
+        self._latent = latent_tile(pool.device, row_bytes) if pool.is_latent else None
 
     def shape(self, heads: int) -> Shape:
         """What plans for queries of so many heads are cut by."""
+        if self._latent:
+            rows, blocks = self._latent.rows, _multiprocessors(self._pool.device)
+            parts = parts_of_heads(heads, rows)
+            return Shape(heads // parts, parts, rows, rows, blocks, blocks)
         group = heads // self._pool.kv_heads
         rows = max(NARROW.rows, _power_of_two(group))
         wide_rows, blocks = max(self._most_wide(group), rows), _multiprocessors(self._pool.device)
@@ -73,18 +87,23 @@ class TileKernels:
     def serving(self, group: int) -> str:
         """Whose kernels compute items of `group` query heads a KV head, with no softcap: "cuda" or
         "triton"."""
-        return "cuda" if self._has_cuda and group <= MAX_GROUP else "triton"
+        return "cuda" if self._has_cuda and self._has_group(group) else "triton"
+
+    def _has_group(self, group: int) -> bool:
+        # Over latents, heads that find no room in a tile are computed in parts.
+        return bool(self._latent) or group <= MAX_GROUP
 
     def run(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
         """The output of the queries. inputs: q, contiguous, k, v and the page table.
 
         What is launched depends on the step's tokens and heads, and on the plan's kind alone.
         """
-        has_group = work.heads // self._pool.kv_heads <= MAX_GROUP
+        has_group = self._has_group(work.heads // self._pool.kv_heads)
         is_small = has_group and work.narrow_rows <= NARROW_ROWS
         is_plain = not options.softcap and self._takes(inputs[0].dtype)
-        on_cuda = self._has_cuda and is_plain and is_small
-        return (self._cuda if on_cuda else self._triton)(inputs, work, options)
+        if not (self._has_cuda and is_plain and is_small):
+            return self._triton(inputs, work, options)
+        return (self._cuda_latents if self._latent else self._cuda)(inputs, work, options)
 
     def _cuda(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
         """All kinds at once: the wide are bound by arithmetic, the others by memory.
@@ -119,15 +138,37 @@ class TileKernels:
         return out
 
     def _takes(self, queries: torch.dtype) -> bool:
-        """Whether the CUDA kernels, where they serve the pool, take such queries."""
+        """Whether the CUDA kernels, where they serve the pool, take such queries and its scales."""
+        if self._latent and (self._k_scale, self._v_scale) != (1.0, 1.0):
+            return False
         is_fp8 = self._pool.dtype.itemsize == 1
         return queries.itemsize == 2 if is_fp8 else queries == self._pool.dtype
+
+    def _cuda_latents(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
+        """All items are narrow ones, see `TreePlan.joined`."""
+        from radixkv.kernels.gpu.tiles import attend_latents
+
+        q, k, _, table = inputs
+        attend_latents(
+            q, k, table, self._narrow(work), *work.partials,
+            scale=options.scale_at(self._pool.head_dim), page_size=self._pool.page_size,
+            split=self._split(work),
+        )  # fmt: skip
+        return self._merged(q, work, options)
+
+    def _merged(self, q: Tensor, work: TreeWork, options: ScoreOptions) -> Tensor:
+        out = q.new_empty((*q.shape[:2], self._pool.v_head_dim))
+        merge_states(*work.partials, work.merge_indptr, out, options.sinks)
+        return out
+
+    def _split(self, work: TreeWork) -> int:
+        return parts_of_heads(work.heads, self._latent.rows) if self._latent else 1
 
     def _wide_blocks(self, kind: Kind) -> int:
         return max(1, kind.wide * _multiprocessors(self._pool.device) // 2)
 
     def _triton(self, inputs: Inputs, work: TreeWork, options: ScoreOptions) -> Tensor:
-        tiles = [(self._narrow(work), _narrow_tile(work.narrow_rows))]
+        tiles = [(self._narrow(work), self._latent or _narrow_tile(work.narrow_rows))]
         if work.kind.wide:
             group = work.heads // self._pool.kv_heads
             tiles.insert(0, (self._wide(work), self._wide_tile(_power_of_two(group))))
@@ -136,10 +177,9 @@ class TileKernels:
                 *inputs, items, *work.partials, page_size=self._pool.page_size, tile=tile,
                 scale=options.scale_at(self._pool.head_dim) * self._k_scale,
                 softcap=options.softcap or 0.0, v_scale=self._v_scale,
+                split=self._split(work),
             )  # fmt: skip
-        out = torch.empty_like(inputs[0])
-        merge_states(*work.partials, work.merge_indptr, out, options.sinks)
-        return out
+        return self._merged(inputs[0], work, options)
 
     def _wide(self, work: TreeWork) -> Work:
         return Work(*work.wide, work.q_indices, self._grid(LAUNCHED_WIDE))
@@ -180,10 +220,13 @@ def _is_hopper(device: torch.device) -> bool:
 
 def _cuda_serves(pool: PoolShape) -> bool:
     try:
-        from radixkv.kernels.gpu.tiles import serves
+        from radixkv.kernels.gpu.tiles import DTYPES, LATENT_DIMS, serves
     except ImportError:  # cuda-bindings is not installed
         return False
-    return serves(pool.head_dim, pool.dtype)
+    if not pool.is_latent:
+        return serves(pool.head_dim, pool.dtype)
+    dims = pool.v_head_dim, pool.head_dim - pool.v_head_dim
+    return dims == LATENT_DIMS and pool.dtype in DTYPES
 
 
 def _multiprocessors(device: torch.device) -> int:

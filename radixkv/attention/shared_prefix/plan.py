@@ -11,7 +11,7 @@ what comes before them all; the run at the end of its row, which holds them, it 
 """
 
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
+from dataclasses import astuple, dataclass, field, replace
 from functools import cached_property
 from typing import Protocol
 
@@ -81,6 +81,16 @@ class TreePlan:
     def total(self) -> int:
         lengths = (self.runs[:, 2] - self.runs[:, 1]).astype(np.int64)
         return int(lengths @ self.runs[:, 3]) + self.advances * len(self.growing)
+
+    def joined(self) -> "TreePlan":
+        """All items as narrow ones, the wide first: for one kernel that computes both kinds."""
+        growing = np.where(self.growing == NO_ITEM, NO_ITEM, self.growing + len(self.wide))
+        return replace(
+            self,
+            wide=self.wide[:0],
+            narrow=np.concatenate([self.wide, self.narrow]),
+            growing=growing.astype(np.int32),
+        )
 
     def advance(self) -> bool:
         """Every row has one slot more; False, and nothing changed, where that takes a new plan."""

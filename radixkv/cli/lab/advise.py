@@ -2,17 +2,16 @@
 
 import textwrap
 from dataclasses import asdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from radixkv.cli.lab.options import (
     CacheOptions,
+    CardOptions,
     Jobs,
     LogOptions,
     PrefillOptions,
-    RatesFile,
     Target,
     bar,
 )
@@ -29,12 +28,12 @@ def lab_advise(
     log: LogOptions,
     cache: CacheOptions,
     prefill: PrefillOptions,
+    card: CardOptions,
     target: Target = None,
     ttft_p95: Annotated[
         float | None,
         typer.Option(min=1e-6, help="Seconds in which 95 % of first tokens must come."),
     ] = None,
-    rates: RatesFile = None,
     jobs: Jobs = None,
     as_json: Json = False,
 ) -> None:
@@ -42,7 +41,7 @@ def lab_advise(
     from radixkv.lab.report.advice import advise, check_target
 
     setting, serving, wanted = cache.setting(), prefill.serving(), check_target(target)
-    sooner = _first_token(ttft_p95, rates)
+    sooner = _first_token(ttft_p95, card)
     _, requests = log.read_contents()
     with bar("replaying", 0) as progress:
         found = advise(
@@ -61,12 +60,14 @@ def lab_advise(
         screen.print(textwrap.fill(found.paragraph(), min(screen.width, 100)), markup=False)
 
 
-def _first_token(seconds: float | None, rates: Path | None) -> "FirstToken | None":
-    from radixkv.lab.replay.rates import read_rates
+def _first_token(seconds: float | None, card: CardOptions) -> "FirstToken | None":
     from radixkv.lab.report.advice import FirstToken
 
     if seconds is None:
         return None
+    rates = card.read()
     if rates is None:
-        raise InvalidArgumentError("--ttft-p95 needs --rates: how long steps take on the card")
-    return FirstToken(seconds, read_rates(rates))
+        raise InvalidArgumentError(
+            "--ttft-p95 needs --card or --rates: how long steps take on the card"
+        )
+    return FirstToken(seconds, rates)

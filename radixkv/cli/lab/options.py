@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from radixkv.lab.logs.reading import Reading
     from radixkv.lab.logs.requests import RequestLog
     from radixkv.lab.logs.store import StoredLog
+    from radixkv.lab.replay.rates import Rates
     from radixkv.lab.replay.replay import Replay
     from radixkv.lab.replay.setting import Setting
     from radixkv.lab.report.advice import Serving
@@ -202,10 +203,29 @@ class PrefillOptions:
         return None if self.model is None else shape_named(self.model)
 
 
-RatesFile = Annotated[
-    Path | None,
-    typer.Option("--rates", help="JSON of how long steps take on a card: step_ms, prefill_us ..."),
-]
+@dataclass(frozen=True, slots=True)
+class CardOptions:
+    """How long the steps of an engine take: a card that was measured, or a file."""
+
+    card: Annotated[
+        str | None, typer.Option(help="Card whose measured rates are taken, such as h200.")
+    ] = None
+    rates: Annotated[
+        Path | None,
+        typer.Option(help="JSON of how long steps take on a card: step_ms, prefill_us ..."),
+    ] = None
+
+    def read(self) -> "Rates | None":
+        """The rates; None where no option names any. Raises InvalidArgumentError."""
+        from radixkv.lab.replay.rates import rates_of, read_rates
+
+        if self.card is not None and self.rates is not None:
+            raise InvalidArgumentError("give --card or --rates; got both")
+        if self.card is not None:
+            return rates_of(self.card)
+        return read_rates(self.rates) if self.rates is not None else None
+
+
 Target = Annotated[
     float | None, typer.Option(help="Hit rate to reach, in percent; by default 90 % of infinite.")
 ]

@@ -9,7 +9,15 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from radixkv.cli.lab.options import CacheOptions, LogOptions, PrefillOptions, RatesFile, run
+from radixkv.cli.lab.options import (
+    CacheOptions,
+    CardOptions,
+    LogOptions,
+    PrefillOptions,
+    bar,
+    names,
+    run,
+)
 from radixkv.cli.options import with_options
 from radixkv.cli.show import Json, console, pairs, print_json
 from radixkv.errors import InvalidArgumentError
@@ -17,6 +25,8 @@ from radixkv.errors import InvalidArgumentError
 if TYPE_CHECKING:
     from radixkv.lab.logs.requests import RequestLog
     from radixkv.lab.logs.store import StoredLog
+    from radixkv.lab.replay.fleet import Fleet
+    from radixkv.lab.replay.rates import Rates
     from radixkv.lab.replay.replay import Replay
     from radixkv.lab.replay.setting import Setting
 
@@ -31,23 +41,30 @@ def lab_replay(
     log: LogOptions,
     cache: CacheOptions,
     prefill: PrefillOptions,
+    card: CardOptions,
     references: Annotated[
         bool,
         typer.Option(help="For reference an infinite cache, and one that knows the future."),
     ] = True,
-    rates: RatesFile = None,
+    workers: Annotated[
+        int, typer.Option(min=1, help="Servers of this capacity each, in a replay by time.")
+    ] = 1,
+    routing: Annotated[
+        str | None,
+        typer.Option(help="Which server gets a request: routing policies with commas, or all."),
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """Replay a log through a prefix cache: how much of each prompt was there."""
     from radixkv.lab.replay import summary
-    from radixkv.lab.replay.rates import read_rates
     from radixkv.lab.replay.sizes import sizes
-    from radixkv.lab.replay.timed import timed_replay
 
-    setting, shape = cache.setting(), prefill.shape()
+    setting, shape, rates = cache.setting(), prefill.shape(), card.read()
+    fleets = _fleets(workers, routing)
     if rates is not None and log.order != "time":
-        raise InvalidArgumentError("--rates needs --order time")
-    steps = read_rates(rates) if rates is not None else None
+        raise InvalidArgumentError("--card and --rates need --order time")
+    if rates is None and (workers > 1 or routing is not None):
+        raise InvalidArgumentError("--workers and --routing need --card or --rates")
     stored, requests = log.read()
     if not stored.about.has_contents:
         _show_sizes({"log": _about(log, stored), "hit_rate": None, **sizes(requests)}, as_json)
@@ -63,12 +80,34 @@ def lab_replay(
         answer |= _references(requests, setting, found)
     if shape is not None:
         answer["prefill"] = summary.saved_prefill(found, shape, prefill.tflops)
-    if steps is not None:
-        answer["timed"] = timed_replay(requests, setting, steps).to_dict()
+    if rates is not None:
+        answer["timed"] = [_by_time(requests, setting, rates, fleet) for fleet in fleets]
     if as_json:
         print_json(answer)
     else:
         console().print(_tables(answer))
+
+
+def _fleets(workers: int, routing: str | None) -> "list[Fleet]":
+    from radixkv.lab.replay.fleet import Fleet
+    from radixkv.router import POLICIES
+
+    if workers == 1:
+        if routing is not None:
+            raise InvalidArgumentError("--routing needs --workers above 1")
+        return [Fleet()]
+    chosen = sorted(POLICIES) if routing == "all" else names(routing or "cache-aware")
+    return [Fleet(workers, name) for name in chosen]
+
+
+def _by_time(
+    log: "RequestLog", setting: "Setting", rates: "Rates", fleet: "Fleet"
+) -> dict[str, Any]:
+    from radixkv.lab.replay.timed import timed_replay
+
+    words = f"by time, {fleet.routing}" if fleet.workers > 1 else "by time"
+    with bar(words, len(log)) as progress:
+        return timed_replay(log, setting, rates, fleet, progress=progress).to_dict()
 
 
 def _about(log: LogOptions, stored: "StoredLog") -> dict[str, Any]:
@@ -113,7 +152,10 @@ def _references(log: "RequestLog", setting: "Setting", found: "Replay") -> dict[
 
 
 def _tables(answer: dict[str, Any]) -> Group:
-    shown = [_whole(answer), _parts("over time", answer["over_time"])]
+    shown = [_whole(answer)]
+    if "timed" in answer:
+        shown.append(_timed(answer["timed"]))
+    shown.append(_parts("over time", answer["over_time"]))
     if len(answer["by_namespace"]) > 1:
         shown.append(_parts("by namespace", answer["by_namespace"]))
     if 1 < answer["by_session"]["sessions"] < answer["requests"]:
@@ -146,12 +188,6 @@ def _whole(answer: dict[str, Any]) -> Table:
             ("in operations", f"{prefill['saved_flops']:.3g}"),
             (f"at {prefill['tflops']:g}e12 a second", f"{prefill['saved_seconds']:,.1f} s"),
         ]
-    if "timed" in answer:
-        timed = answer["timed"]
-        rows.append(("by time: hit rate", f"{timed['hit_rate']:.1%}"))
-        rows += [(f"first token, {name}", f"{value:,.3f} s")
-                 for name, value in timed["first_token_s"].items()]  # fmt: skip
-        rows.append(("output tokens a second", round(timed["output_tokens_per_s"])))
     rows.append(("replayed in", f"{answer['seconds']:.1f} s"))
     rows[:0] = [
         ("order", log["order"]),
@@ -160,6 +196,25 @@ def _whole(answer: dict[str, Any]) -> Table:
         ("keeps", capacity),
     ]
     return pairs(escape(log["file"]), rows)
+
+
+def _timed(found: list[dict[str, Any]]) -> Table:
+    workers = found[0]["workers"]
+    title = "by time" if workers == 1 else f"by time, {workers} servers"
+    table = Table("" if workers == 1 else "routing", title=title, title_justify="left")
+    waits = [f"first token, {name}" for name in ("mean", "median", "p95", "p99")]
+    for column in (*waits, "output tokens a second", "hit rate", "imbalance"):
+        table.add_column(column, justify="right")
+    for one in found:
+        table.add_row(
+            one["routing"] or "one server",
+            *(f"{value:,.3f} s" for value in one["first_token_s"].values()),
+            *("-" for _ in waits[len(one["first_token_s"]) :]),
+            f"{one['output_tokens_per_s']:,.0f}",
+            f"{one['hit_rate']:.1%}",
+            f"{one['imbalance']:.2f}",
+        )
+    return table
 
 
 def _parts(title: str, parts: list[Any]) -> Table:

@@ -28,7 +28,7 @@ from radixkv.errors import (
 from radixkv.integrations.transformers.generation import FinishReason, Generation, OnToken
 from radixkv.integrations.transformers.paged_model import PagedModel, pool_for
 from radixkv.integrations.transformers.schedule import Schedule, Step
-from radixkv.memory.kv_pool import MHATokenToKVPool, as_kv_dtype
+from radixkv.memory.kv_pool import TokenToKVPool, as_kv_dtype
 from radixkv.tree import DEFAULT, Namespace, TokenIds, as_token_ids
 from radixkv.tree.namespace import check_namespace
 
@@ -342,9 +342,9 @@ def _new_cache(
 
 def _pool_of(
     cache: PrefixCache, model: PreTrainedModel, dtype: torch.dtype | str | None
-) -> MHATokenToKVPool:
+) -> TokenToKVPool:
     """The cache's KV pool, made for it if it has none yet."""
-    if isinstance(cache.kv, MHATokenToKVPool):
+    if isinstance(cache.kv, TokenToKVPool):
         _check_same_shape(cache, cache.kv)
         if dtype is not None and as_kv_dtype(dtype) != cache.kv.dtype:
             raise InvalidArgumentError(
@@ -358,7 +358,7 @@ def _pool_of(
     return pool
 
 
-def _check_same_shape(cache: PrefixCache, pool: MHATokenToKVPool) -> None:
+def _check_same_shape(cache: PrefixCache, pool: TokenToKVPool) -> None:
     of_cache, of_pool = (cache.num_slots, cache.page_size), (pool.num_slots, pool.page_size)
     if of_cache != of_pool:
         raise InvalidArgumentError(

@@ -25,6 +25,7 @@ from radixkv.attention import AttentionBackend, AttentionBatch, ScoreOptions, ge
 from radixkv.attention.scores import PLAIN
 from radixkv.errors import InvalidArgumentError, RadixKVError
 from radixkv.integrations.transformers.graphs import DecodeGraphs
+from radixkv.integrations.transformers.latents import Absorbed
 from radixkv.integrations.transformers.masks import asked_for, check_windows, no_mask
 from radixkv.integrations.transformers.refusals import (
     IN_STEP,
@@ -32,9 +33,11 @@ from radixkv.integrations.transformers.refusals import (
     refuse_features,
     refuse_model,
 )
-from radixkv.memory.kv_pool import MHATokenToKVPool
+from radixkv.memory.kv_pool import MHATokenToKVPool, MLATokenToKVPool, TokenToKVPool
 
 ATTENTION = "radixkv"
+# Of bfloat16, relative, on the average.
+ROUNDING = 0.02
 
 # Models whose attention is ours while they are called.
 _IN_USE: WeakKeyDictionary[PreTrainedModel, RLock] = WeakKeyDictionary()
@@ -104,10 +107,14 @@ def paged_attention(
         )
     refuse_features(module, dropout=dropout or None, attention_mask=attention_mask, **features)
     layer: Any = module.layer_idx
-    if isinstance(radix, _Trial):
-        radix.check_handed(key, value)
     options = ScoreOptions(scaling, sliding_window, softcap, s_aux)
-    output = radix.run(_packed(query), layer, options)
+    absorbed = Absorbed(module, query, radix.pool) if radix.pool.is_latent else None
+    if isinstance(radix, _Trial):
+        radix.check_handed(key, value, absorbed)
+    if absorbed is None:
+        output = radix.run(_packed(query), layer, options)
+    else:
+        output = absorbed.values(radix.run(absorbed.query(_packed(query)), layer, options))
     return output.unsqueeze(0), None
 
 
@@ -142,7 +149,7 @@ class PagedModel:
     def __init__(
         self,
         model: PreTrainedModel,
-        pool: MHATokenToKVPool,
+        pool: TokenToKVPool,
         backend: str = "reference",
         *,
         max_batch: int | None = None,
@@ -241,12 +248,14 @@ class PagedModel:
 
     def _try_out(self) -> None:
         name, pool = type(self.model).__name__, self.backend.pool
-        trial, one = _Trial(pool), np.zeros(1, np.int64)
+        trial, first = _Trial(pool), np.zeros(1, np.int64)
+        # The embedding of padding may be zeros, and K/V of zeros say nothing.
+        token = first + (getattr(self.model.config.get_text_config(), "pad_token_id", None) == 0)
         first_slot = AttentionBatch([np.array([pool.page_size], np.int32)], [1])
         try:
             trial.plan(first_slot)
             with asked_for() as windows:
-                self._forward(one, first_slot, one, trial, PagedCache(trial))
+                self._forward(token, first_slot, first, trial, PagedCache(trial))
         except RadixKVError as error:
             raise InvalidArgumentError(f"{name} is not served: {error}") from error
         except (ValueError, IndexError, TypeError, AttributeError) as error:
@@ -264,7 +273,7 @@ class PagedModel:
 class _Trial(AttentionBackend):
     """Notes which layers a model has, and leaves the pool alone."""
 
-    def __init__(self, pool: MHATokenToKVPool) -> None:
+    def __init__(self, pool: TokenToKVPool) -> None:
         super().__init__(pool)
         self.written: list[int] = []
         self.ran: list[int] = []
@@ -279,10 +288,11 @@ class _Trial(AttentionBackend):
         self.written.append(layer)
         self._stored = k, v
 
-    def check_handed(self, k: Tensor, v: Tensor) -> None:
+    def check_handed(self, k: Tensor, v: Tensor, absorbed: Absorbed | None) -> None:
         """Raises for other K/V, (1, heads, n, dim), than were stored: only those are read again."""
-        for handed, stored in zip((k, v), self._stored, strict=True):
-            if handed.shape[1] != stored.shape[1] or not torch.equal(_packed(handed), stored):
+        own = self._stored if absorbed is None else absorbed.expanded(*self._stored)
+        for handed, stored in zip((k, v), own, strict=True):
+            if handed.shape[1] != stored.shape[1] or not _equal(_packed(handed), stored, absorbed):
                 raise InvalidArgumentError(
                     "a model must hand its attention the K/V that it stores; got "
                     f"{handed.shape[1]} heads of {stored.shape[1]}, or others"
@@ -292,7 +302,14 @@ class _Trial(AttentionBackend):
         self._check_query(q, options, self._planned().num_tokens)
         self.ran.append(layer)
         self.windows.append(options.window)
-        return torch.zeros_like(q)
+        return q.new_zeros((*q.shape[:2], self.pool.v_head_dim))
+
+
+def _equal(handed: Tensor, stored: Tensor, absorbed: Absorbed | None) -> bool:
+    if absorbed is None:
+        return torch.equal(handed, stored)
+    # A product of matrices, which need not be rounded alike.
+    return bool((handed - stored).norm() <= ROUNDING * stored.norm())
 
 
 def pool_for(
@@ -301,8 +318,9 @@ def pool_for(
     *,
     page_size: int = 1,
     dtype: torch.dtype | str | None = None,
-) -> MHATokenToKVPool:
-    """A KV pool of `model`'s shape on its device, in its dtype if None is given.
+) -> TokenToKVPool:
+    """A KV pool of `model`'s shape on its device, in its dtype if None is given: of latents where
+    the model has latent attention.
 
     Parameters
     ----------
@@ -317,10 +335,14 @@ def pool_for(
 
     Returns
     -------
-    MHATokenToKVPool
+    TokenToKVPool
         Zeros, on the model's device.
     """
     config: Any = model.config.get_text_config()
+    dtype, device, layers = dtype or model.dtype, model.device, config.num_hidden_layers
+    rank, rope = (getattr(config, name, None) for name in ("kv_lora_rank", "qk_rope_head_dim"))
+    if rank and rope:
+        return MLATokenToKVPool(num_slots, layers, rank, rope, dtype, device, page_size=page_size)
     heads = getattr(config, "num_attention_heads", None)
     if not isinstance(heads, int):
         raise InvalidArgumentError(
@@ -329,11 +351,11 @@ def pool_for(
         )
     return MHATokenToKVPool(
         num_slots,
-        config.num_hidden_layers,
+        layers,
         getattr(config, "num_key_value_heads", None) or heads,
         getattr(config, "head_dim", None) or config.hidden_size // heads,
-        dtype or model.dtype,
-        model.device,
+        dtype,
+        device,
         page_size=page_size,
     )
 

@@ -11,9 +11,13 @@ requests, a piece of either, or a causal tile of a prompt, all by the same kerne
 `q_indices` has (token, part) per query: its row of q, and the row of the partial results that the
 item writes for it. Partial results are float32 outputs, each normalized by itself, with the base-2
 logarithm of their softmax sum; `merge_states` joins those of a token.
+
+Over latents (`MLATokenToKVPool`) a key is a latent and a rotary key, and the latent is the value,
+too: it is read once and multiplied twice.
 """
 
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 import triton
@@ -35,28 +39,56 @@ class Tile:
 
 # Measured on an H200. Few rows are bound by memory: blocks so small that many run side by side.
 NARROW = Tile(16, 32, 1, 5)
+# Over latents, whose rows are so long that shared memory bounds a tile, and whose outputs are so
+# long that registers bound it to 64 rows. The largest that fits is taken.
+LATENT = (Tile(64, 64, 8, 2), Tile(64, 32, 8, 2), Tile(16, 32, 4, 2), Tile(16, 16, 4, 2))
+
+
+def latent_tile(device: torch.device, row_bytes: int) -> Tile:
+    """The tile for latents with their rotary keys of so many bytes a token."""
+    if device.type != "cuda":
+        return LATENT[-1]
+    card: Any = torch.cuda.get_device_properties(device)
+    room = card.shared_memory_per_block_optin
+    return next((tile for tile in LATENT if _shared_bytes(tile, row_bytes) <= room), LATENT[-1])
+
+
+def _shared_bytes(tile: Tile, row_bytes: int) -> int:
+    return (tile.rows + tile.num_stages * tile.slots) * row_bytes
+
+
+def parts_of_heads(heads: int, rows: int) -> int:
+    """The fewest equal parts of `heads` of which a tile of `rows` has room for one."""
+    return next(n for n in range(1, heads + 1) if heads % n == 0 and heads // n <= rows)
+
+
+@triton.jit
+def _loaded(rows, D: tl.constexpr, PAD_D: tl.constexpr):
+    """Rows of D numbers from the pointers `rows`, padded with zeros."""
+    dim = tl.arange(0, PAD_D)[None, :]
+    return tl.load(rows + dim) if PAD_D == D else tl.load(rows + dim, mask=dim < D, other=0.0)
 
 
 @triton.jit
 def _step(
-    q, k_pool, v_pool, table, at, end, low, limit, row_max, row_sum, acc, head, scale, softcap,
-    KV_ROW: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PAGE: tl.constexpr,
-    SLOTS: tl.constexpr, MASKED: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    PRECISION: tl.constexpr,
+    q, q_rope, k_pool, v_pool, table, at, end, low, limit, row_max, row_sum, acc, head, scale,
+    softcap,
+    KV_ROW: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, ROPE: tl.constexpr,
+    PAD_ROPE: tl.constexpr, PAGE: tl.constexpr, SLOTS: tl.constexpr, MASKED: tl.constexpr,
+    WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """One step of the softmax over SLOTS positions from `at`."""
     at += tl.arange(0, SLOTS)
-    dim = tl.arange(0, PAD_D)
     # What is past the end weighs nothing but must be a number, so the last slot of the run is read
     # again: a slot of another request may hold a NaN.
     read = tl.minimum(at, end - 1) if MASKED else at
     slot = tl.load(table + read // PAGE).to(tl.int64) * PAGE + read % PAGE
-    where = slot[:, None] * KV_ROW + (head * D + dim)[None, :]
-    if PAD_D == D:
-        k = tl.load(k_pool + where)
-    else:
-        k = tl.load(k_pool + where, mask=(dim < D)[None, :], other=0.0)
+    where = slot[:, None] * KV_ROW + head * (D + ROPE)
+    k = _loaded(k_pool + where, D, PAD_D)
     scores = tl.dot(q, tl.trans(k.to(q.dtype)), input_precision=PRECISION)
+    if ROPE:
+        rope = _loaded(k_pool + where + D, ROPE, PAD_ROPE)
+        scores = tl.dot(q_rope, tl.trans(rope.to(q.dtype)), scores, input_precision=PRECISION)
     if SOFTCAP:
         # tanh, which Triton has only where CUDA's library is.
         scores = softcap - 2 * softcap / (tl.exp2(scores * scale) + 1)
@@ -73,10 +105,7 @@ def _step(
     shift = tl.where(new_max == float("-inf"), 0.0, new_max) if MASKED else new_max
     weights = tl.exp2(scores - shift[:, None])
     rescale = tl.exp2(row_max - shift)
-    if PAD_D == D:
-        v = tl.load(v_pool + where)
-    else:
-        v = tl.load(v_pool + where, mask=(dim < D)[None, :], other=0.0)
+    v = k if ROPE else _loaded(v_pool + where, D, PAD_D)
     acc *= rescale[:, None]
     acc = tl.dot(weights.to(q.dtype), v.to(q.dtype), acc, input_precision=PRECISION)
     return new_max, row_sum * rescale + tl.sum(weights, 1), acc
@@ -86,26 +115,33 @@ def _step(
 def _item(
     unit, q, k_pool, v_pool, table, table_stride, items, q_indices, out, partial_lse, sinks,
     scale, softcap, v_scale, window,
-    H: tl.constexpr, HK: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PAGE: tl.constexpr,
-    ROWS: tl.constexpr, SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    DIRECT: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, HK: tl.constexpr, SPLIT: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr,
+    ROPE: tl.constexpr, PAD_ROPE: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
+    SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, DIRECT: tl.constexpr,
+    SINKS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """One item under one KV head."""
-    at, kv_head = unit // HK, unit % HK
+    """One item under one KV head, or under a part of the query heads that read it."""
+    at, part = unit // (HK * SPLIT), unit % (HK * SPLIT)
+    kv_head = part // SPLIT
     item = items + at * 8
     row, start, end, first = (
         tl.load(item), tl.load(item + 1), tl.load(item + 2), tl.load(item + 3)
     )  # fmt: skip
     queries, limit, step = tl.load(item + 4), tl.load(item + 5), tl.load(item + 6)
-    G: tl.constexpr = H // HK
+    G: tl.constexpr = H // (HK * SPLIT)
     query = tl.arange(0, ROWS) // G
-    head = kv_head * G + tl.arange(0, ROWS) % G
+    head = part * G + tl.arange(0, ROWS) % G
     there = query < queries
     dim = tl.arange(0, PAD_D)
     token = tl.load(q_indices + (first + query) * 2, mask=there, other=0).to(tl.int64)
-    at = (token * H + head)[:, None] * D + dim[None, :]
     wanted = there[:, None] & (dim < D)[None, :]
+    at = (token * H + head)[:, None] * (D + ROPE) + dim[None, :]
     rows = tl.load(q + at, mask=wanted, other=0.0)
+    rope = rows
+    if ROPE:
+        dim_rope = tl.arange(0, PAD_ROPE)
+        at = (token * H + head)[:, None] * (D + ROPE) + D + dim_rope[None, :]
+        rope = tl.load(q + at, mask=there[:, None] & (dim_rope < ROPE)[None, :], other=0.0)
     table += row.to(tl.int64) * table_stride
     limits = limit + query * step
     lows = limits - window
@@ -121,21 +157,22 @@ def _item(
         whole = start + tl.maximum(tl.minimum(limit, end) - start, 0) // SLOTS * SLOTS
     for position in range(start, whole, SLOTS):
         row_max, row_sum, acc = _step(
-            rows, k_pool, v_pool, table, position, end, lows, limits, row_max, row_sum, acc,
-            kv_head, scale, softcap, HK * D, D, PAD_D, PAGE, SLOTS, False, WINDOW, SOFTCAP,
-            PRECISION,
+            rows, rope, k_pool, v_pool, table, position, end, lows, limits, row_max, row_sum, acc,
+            kv_head, scale, softcap, HK * (D + ROPE), D, PAD_D, ROPE, PAD_ROPE, PAGE, SLOTS, False,
+            WINDOW, SOFTCAP, PRECISION,
         )  # fmt: skip
     for position in range(whole, end, SLOTS):
         row_max, row_sum, acc = _step(
-            rows, k_pool, v_pool, table, position, end, lows, limits, row_max, row_sum, acc,
-            kv_head, scale, softcap, HK * D, D, PAD_D, PAGE, SLOTS, True, WINDOW, SOFTCAP,
-            PRECISION,
+            rows, rope, k_pool, v_pool, table, position, end, lows, limits, row_max, row_sum, acc,
+            kv_head, scale, softcap, HK * (D + ROPE), D, PAD_D, ROPE, PAD_ROPE, PAGE, SLOTS, True,
+            WINDOW, SOFTCAP, PRECISION,
         )  # fmt: skip
     if DIRECT:
         if SINKS:
             row_sum += tl.exp2(tl.load(sinks + head).to(tl.float32) * 1.4426950408889634 - row_max)
         # Rows beyond the last query may have seen nothing.
         acc = acc / tl.where(row_sum == 0.0, 1.0, row_sum)[:, None] * v_scale
+        at = (token * H + head)[:, None] * D + dim[None, :]
         tl.store(out + at, acc.to(out.dtype.element_ty), mask=wanted)
     else:
         part = tl.load(q_indices + (first + query) * 2 + 1, mask=there, other=0).to(tl.int64)
@@ -151,16 +188,17 @@ def _item(
 def _attend(
     q, k_pool, v_pool, table, table_stride, items, count, q_indices, out, partial_lse, sinks,
     scale, softcap, v_scale, window,
-    H: tl.constexpr, HK: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PAGE: tl.constexpr,
-    ROWS: tl.constexpr, SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr,
-    DIRECT: tl.constexpr, SINKS: tl.constexpr, PRECISION: tl.constexpr,
+    H: tl.constexpr, HK: tl.constexpr, SPLIT: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr,
+    ROPE: tl.constexpr, PAD_ROPE: tl.constexpr, PAGE: tl.constexpr, ROWS: tl.constexpr,
+    SLOTS: tl.constexpr, WINDOW: tl.constexpr, SOFTCAP: tl.constexpr, DIRECT: tl.constexpr,
+    SINKS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     # In one dimension, the only one that takes more than 65,535.
-    for unit in range(tl.program_id(0), tl.load(count) * HK, tl.num_programs(0)):
+    for unit in range(tl.program_id(0), tl.load(count) * HK * SPLIT, tl.num_programs(0)):
         _item(
             unit, q, k_pool, v_pool, table, table_stride, items, q_indices, out, partial_lse, sinks,
-            scale, softcap, v_scale, window, H, HK, D, PAD_D, PAGE, ROWS, SLOTS, WINDOW, SOFTCAP,
-            DIRECT, SINKS, PRECISION,
+            scale, softcap, v_scale, window, H, HK, SPLIT, D, PAD_D, ROPE, PAD_ROPE, PAGE, ROWS,
+            SLOTS, WINDOW, SOFTCAP, DIRECT, SINKS, PRECISION,
         )  # fmt: skip
 
 
@@ -195,37 +233,47 @@ def attend(
     v_scale: float = 1.0,
     window: int | None = None,
     sinks: Tensor | None = None,
+    split: int = 1,
 ) -> None:
     """Compute `work`: into partial results, or, without `partial_lse`, into the outputs `out`.
 
-    q: (tokens, heads, dim), contiguous. k_pool, v_pool: (slots, kv_heads, dim), contiguous. table:
-    (rows, width) int32, pages. out: (parts, heads, dim) float32, or like q. partial_lse:
-    (parts, heads) float32. scale: of the product of q and k, softcap: of what that gives (0: none),
-    v_scale: of the output. sinks: (heads,), only without `partial_lse` (`merge_states` takes them
-    otherwise).
+    q: (tokens, heads, k dim), contiguous. k_pool: (slots, kv_heads, k dim), contiguous. v_pool: the
+    same of other numbers, or, where it has a smaller last dimension, the beginnings of k_pool's
+    rows. table: (rows, width) int32, pages. out: (parts, heads, v dim) float32, or (tokens, heads,
+    v dim) like q. partial_lse: (parts, heads) float32. scale: of the product of q and k, softcap:
+    of what that gives (0: none), v_scale: of the output. sinks: (heads,), only without
+    `partial_lse` (`merge_states` takes them otherwise). split: parts that the query heads of a KV
+    head are computed in, see `parts_of_heads`.
     """
-    (_, heads, dim), kv_heads = q.shape, k_pool.shape[1]
+    heads, (_, kv_heads, dim) = q.shape[1], v_pool.shape
+    rope = q.shape[2] - dim
     scale = scale * 2 / softcap if softcap else scale
-    _attend[(kv_heads * work.grid,)](
+    _attend[(kv_heads * split * work.grid,)](
         q, k_pool, v_pool, table, table.stride(0), work.items, work.count, work.q_indices, out,
         partial_lse, sinks, scale * LOG2E, softcap, v_scale, window or 0,
-        H=heads, HK=kv_heads, D=dim, PAD_D=max(16, triton.next_power_of_2(dim)), PAGE=page_size,
-        ROWS=tile.rows, SLOTS=tile.slots, WINDOW=window is not None, SOFTCAP=softcap > 0,
-        DIRECT=partial_lse is None, SINKS=sinks is not None,
+        H=heads, HK=kv_heads, SPLIT=split, D=dim, PAD_D=_padded(dim), ROPE=rope,
+        PAD_ROPE=_padded(rope), PAGE=page_size, ROWS=tile.rows, SLOTS=tile.slots,
+        WINDOW=window is not None, SOFTCAP=softcap > 0, DIRECT=partial_lse is None,
+        SINKS=sinks is not None,
         PRECISION="ieee" if q.dtype == torch.float32 else "tf32",
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
 
 
+def _padded(dim: int) -> int:
+    """What a matrix product can be of."""
+    return max(16, 1 << (dim - 1).bit_length())
+
+
 @triton.jit
 def _merge_states(
     partial_o, partial_lse, merge_indptr, sinks, out,
-    H: tl.constexpr, D: tl.constexpr, PAD_D: tl.constexpr, PARTS: tl.constexpr, SINKS: tl.constexpr,
+    H: tl.constexpr, D: tl.constexpr, BLOCK: tl.constexpr, PARTS: tl.constexpr, SINKS: tl.constexpr,
 ):  # fmt: skip
     token, head = tl.program_id(0), tl.program_id(1)
     start, end = tl.load(merge_indptr + token).to(tl.int64), tl.load(merge_indptr + token + 1)
-    dim = tl.arange(0, PAD_D)
-    row_max, row_sum, acc = float("-inf"), 0.0, tl.zeros([PAD_D], tl.float32)
+    dim = tl.program_id(2) * BLOCK + tl.arange(0, BLOCK)
+    row_max, row_sum, acc = float("-inf"), 0.0, tl.zeros([BLOCK], tl.float32)
     if SINKS:
         row_max, row_sum = tl.load(sinks + head).to(tl.float32) * 1.4426950408889634, 1.0
     for part in range(start, end, PARTS):
@@ -256,13 +304,13 @@ def merge_states(
 ) -> None:
     """Merge the partial results of each token: merge_indptr[i] to merge_indptr[i + 1] for token i.
 
-    partial_o: (n, heads, dim) float32. partial_lse: (n, heads) float32, base 2. merge_indptr:
+    partial_o: (n, heads, dim), of any dtype. partial_lse: (n, heads) float32, base 2. merge_indptr:
     (tokens + 1,) int32. out: (tokens, heads, dim). Sums in the same order every time, whatever ran
     first.
     """
     tokens, heads, dim = out.shape
-    _merge_states[(tokens, heads)](
-        partial_o, partial_lse, merge_indptr, sinks, out, H=heads, D=dim,
-        PAD_D=triton.next_power_of_2(dim), PARTS=8, SINKS=sinks is not None,
-        num_warps=1,
+    block = min(256, triton.next_power_of_2(dim))
+    _merge_states[(tokens, heads, triton.cdiv(dim, block))](
+        partial_o, partial_lse, merge_indptr, sinks, out, H=heads, D=dim, BLOCK=block, PARTS=8,
+        SINKS=sinks is not None, num_warps=1,
     )  # fmt: skip

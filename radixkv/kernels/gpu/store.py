@@ -20,22 +20,30 @@ def _stored(x, scale, pool: tl.constexpr):
 
 
 @triton.jit
+def _write_part(
+    pool, rows, slot, at, there, token, scale, pool_slot, row_token, row_head,
+    HEADS: tl.constexpr, DIM: tl.constexpr,
+):  # fmt: skip
+    """Numbers `at` of each row, all heads one after another."""
+    there = there[:, None] & (at < HEADS * DIM)[None, :]
+    source = token.to(tl.int64)[:, None] * row_token + (at // DIM * row_head + at % DIM)[None, :]
+    new = _stored(tl.load(rows + source, mask=there), scale, pool.dtype.element_ty)
+    tl.store(pool + slot[:, None] * pool_slot + at[None, :], new, mask=there)
+
+
+@triton.jit
 def _write_kv(
-    k_pool, v_pool, k, v, slots, k_scale, v_scale,
+    k_pool, v_pool, k, v, slots, k_scale, v_scale, k_slot, v_slot,
     k_token, k_head, v_token, v_head, tokens,
-    HEADS: tl.constexpr, DIM: tl.constexpr, ROW: tl.constexpr, ROWS: tl.constexpr,
+    HEADS: tl.constexpr, K_DIM: tl.constexpr, V_DIM: tl.constexpr,
+    ROW: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
     token = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     at = tl.program_id(1) * ROW + tl.arange(0, ROW)
-    there = (token < tokens)[:, None] & (at < HEADS * DIM)[None, :]
-    slot = tl.load(slots + token, mask=token < tokens, other=0).to(tl.int64)
-    head, dim = at // DIM, at % DIM
-    wide = token.to(tl.int64)[:, None]
-    new_k = tl.load(k + wide * k_token + (head * k_head + dim)[None, :], mask=there)
-    new_v = tl.load(v + wide * v_token + (head * v_head + dim)[None, :], mask=there)
-    target = slot[:, None] * (HEADS * DIM) + at[None, :]
-    tl.store(k_pool + target, _stored(new_k, k_scale, k_pool.dtype.element_ty), mask=there)
-    tl.store(v_pool + target, _stored(new_v, v_scale, v_pool.dtype.element_ty), mask=there)
+    there = token < tokens
+    slot = tl.load(slots + token, mask=there, other=0).to(tl.int64)
+    _write_part(k_pool, k, slot, at, there, token, k_scale, k_slot, k_token, k_head, HEADS, K_DIM)
+    _write_part(v_pool, v, slot, at, there, token, v_scale, v_slot, v_token, v_head, HEADS, V_DIM)
 
 
 def write_kv(
@@ -50,20 +58,22 @@ def write_kv(
 ) -> None:
     """Store `k / k_scale` and `v / v_scale` of n tokens at `slots`, in one launch.
 
-    k_pool, v_pool: (slots, heads, dim), contiguous. k, v: (n, heads, dim), the last dimension
-    contiguous. slots: (n,) int32 or int64; slots that repeat end with the row of either.
+    k_pool, v_pool: (slots, heads, dim each), the heads of a slot one after another. k, v:
+    (n, heads, dim each), the last dimension contiguous. slots: (n,) int32 or int64; slots that
+    repeat end with the row of either.
     """
-    n, heads, dim = k.shape
+    n, heads, k_dim = k.shape
     if not n:
         return
     k, v = (x if x.stride(2) == 1 else x.contiguous() for x in (k, v))
-    row = min(BLOCK, triton.next_power_of_2(heads * dim))
+    longest = heads * max(k_dim, v.shape[2])
+    row = min(BLOCK, triton.next_power_of_2(longest))
     rows = max(1, min(16, BLOCK // row, n // 512))
-    grid = (triton.cdiv(n, rows), triton.cdiv(heads * dim, row))
+    grid = (triton.cdiv(n, rows), triton.cdiv(longest, row))
     _write_kv[grid](
-        k_pool, v_pool, k, v, slots, k_scale, v_scale,
+        k_pool, v_pool, k, v, slots, k_scale, v_scale, k_pool.stride(0), v_pool.stride(0),
         k.stride(0), k.stride(1), v.stride(0), v.stride(1), n,
-        HEADS=heads, DIM=dim, ROW=row, ROWS=rows, num_warps=4,
+        HEADS=heads, K_DIM=k_dim, V_DIM=v.shape[2], ROW=row, ROWS=rows, num_warps=4,
     )  # fmt: skip
 
 
@@ -78,9 +88,9 @@ def _copy_slots(pool, source, target, part_stride, ROW: tl.constexpr, BLOCK: tl.
 
 
 def copy_slots(pool: Tensor, source: Tensor, target: Tensor) -> None:
-    """Copy K and V of all layers from the slots `source` to the slots `target`, in one launch.
+    """Copy what all layers keep from the slots `source` to the slots `target`, in one launch.
 
-    pool: (2, layers, slots, heads, dim), contiguous. No target may be among the sources.
+    pool: (planes, layers, slots, heads, dim), contiguous. No target may be among the sources.
     """
     n = len(source)
     if not n:

@@ -1,4 +1,5 @@
-"""Launches `wide_tile.cu`, `narrow_tile.cu` and `merge.cu`: rows over runs of slots, on Hopper."""
+"""Launches `wide_tile.cu`, `narrow_tile.cu`, `merge.cu` and `latent_tile.cu`: rows over runs of
+slots, on Hopper."""
 
 from functools import cache
 from typing import NamedTuple
@@ -14,6 +15,8 @@ DIMS = (64, 128, 192, 256)
 DTYPES = (torch.bfloat16, torch.float16)
 # Of the pool; queries are of DTYPES.
 FP8, FP8_DIMS = torch.float8_e4m3fn, (128,)
+# Of a latent and its rotary key.
+LATENT_DIMS = (512, 64)
 
 
 def serves(dim: int, dtype: torch.dtype) -> bool:
@@ -79,6 +82,30 @@ def attend_narrow(
         (blocks, 1), q, k_pool, v_pool, table, table.stride(0), work.items, work.count, taken,
         work.q_indices, partial_o, partial_lse, scale * LOG2E, v_scale,
         beside_last=beside_wide,
+    )  # fmt: skip
+
+
+def attend_latents(
+    q: Tensor,
+    k_pool: Tensor,
+    table: Tensor,
+    work: Work,
+    partial_o: Tensor,
+    partial_lse: Tensor,
+    *,
+    scale: float,
+    page_size: int,
+    split: int,
+) -> None:
+    """As `attend` over latents, for items of up to 64 rows, without softcap or v_scale.
+
+    q, k_pool, partial_o: one of DTYPES, of LATENT_DIMS. split: see `attend`. The grid is what the
+    card has room for.
+    """
+    kernel = _latent_tile(q.device.index, q.shape[1], q.dtype == torch.float16, page_size, split)
+    kernel.launch(
+        (_multiprocessors(q.device.index), 1), q, k_pool, table, table.stride(0), work.items,
+        work.count, work.q_indices, partial_o, partial_lse, scale * LOG2E, beside_last=False,
     )  # fmt: skip
 
 
@@ -170,6 +197,16 @@ def _narrow_tile(
     shared = 2 * stages * 16 * dim * (1 if is_fp8 else 2)
     defined = shape.defined() | {"PAGE": page_size, "ROWS": rows, "STAGES": stages}
     return Kernel("narrow_tile", defined, device, max(32, 2 * rows), shared)
+
+
+@cache
+def _latent_tile(device: int, heads: int, is_half: bool, page_size: int, split: int) -> Kernel:
+    rank, rope = LATENT_DIMS
+    defined = {"H": heads, "HK": 1, "RANK": rank, "D": rope, "SPLIT": split, "PAGE": page_size}
+    defined |= {"HALF": 1} if is_half else {}
+    # Queries, two tiles, weights, maxima, barriers.
+    shared_bytes = 3 * 64 * (rank + rope) * 2 + 64 * 128 + 2 * 64 * 4 + 48
+    return Kernel("latent_tile", defined, device, 384, shared_bytes)
 
 
 @cache

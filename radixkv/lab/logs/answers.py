@@ -4,6 +4,7 @@ chat completions  choices[].message, with tool calls    completions  choices[].t
 Responses         output[] of messages and calls        Anthropic    content[] of text and tool_use
 vLLM              outputs[].text or token_ids           SGLang       text, output_ids
 lists             outputs: text, or token ids           one text     completion, generated_text
+AIPerf            responses[] with the events of a stream, or a whole response
 """
 
 import json
@@ -11,6 +12,7 @@ from typing import Any, TypeAlias
 
 from radixkv.arrays import Int32Array
 from radixkv.lab.logs.envelope import with_responses
+from radixkv.lab.logs.streamed import joined, responses_of_aiperf
 from radixkv.prompts import fields
 from radixkv.prompts.chats import Message
 from radixkv.prompts.fields import Row
@@ -20,12 +22,15 @@ Answer: TypeAlias = Message | str | Int32Array
 _TEXTS = ("completion", "generated_text", "answer", "response", "output", "response_text")
 _MESSAGES = ("message", "assistant_message", "response_message")
 FIELDS = frozenset({"outputs", "choices", "output_ids", "text", "content", "output", "result",
-                    "response_body", "responseBody", *_TEXTS, *_MESSAGES})  # fmt: skip
+                    "responses", "response_body", "responseBody", *_TEXTS, *_MESSAGES})  # fmt: skip
 
 
 def answers_of(row: Row) -> list[Answer]:
     """All answers of a row, one a sample; empty where it has none. Raises FieldError."""
-    for part in with_responses(row):
+    received = responses_of_aiperf(row)
+    if streamed := joined(received):
+        return [streamed]
+    for part in (*received, *with_responses(row)):
         found = _listed(part) or _choices(part) or _items(part) or _single(part, part is row)
         if found:
             return found

@@ -28,6 +28,9 @@ def _objects(row: Row, paths: tuple[str, ...]) -> Iterator[Row]:
         found = as_object(fields.find(row, path))
         if found is not None:
             yield found
+            # GuideLLM keeps how a request was sent as text, and the request as its body.
+            if (body := as_object(found.get("body"))) is not None:
+                yield body
 
 
 def as_object(value: Any) -> Row | None:

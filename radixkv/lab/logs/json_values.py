@@ -50,14 +50,36 @@ def objects_in(value: Any) -> Iterator[Row | FieldError]:
         problem = "it must be a JSON object"
         yield FieldError("", f"{problem}; got a {type(value).__name__}", problem)
     elif isinstance(value.get("payloads"), list):
-        session = {"session_id": value.get("session_id")}
-        for each in value["payloads"]:
-            yield from objects_in({**session, **each} if isinstance(each, dict) else each)
+        yield from _payloads_of_aiperf(value["payloads"], value.get("session_id"))
+    elif isinstance(lengths := value.get("input_lens"), list):
+        # What the benchmarks of vLLM and SGLang keep of their requests.
+        outputs = value.get("output_lens") or [0] * len(lengths)
+        for one, other in zip(lengths, outputs, strict=False):
+            yield {"input_len": one, "output_len": other}
     elif found := _list_in(value):
         for each in found:
             yield from objects_in(each)
     else:
         yield value
+
+
+def _payloads_of_aiperf(payloads: list[Any], session: Any) -> Iterator[Row | FieldError]:
+    """Of one session; turns that do not repeat those before were sent with them, and with answers
+    that the file does not have.
+    """
+    before: list[Any] = []
+    for each in payloads:
+        messages = each.get("messages") if isinstance(each, dict) else None
+        if isinstance(messages, list):
+            if messages[: len(before)] != before:
+                problem = (
+                    "its later turns come without the ones before and their answers; AIPerf's "
+                    "--export-level raw writes what was sent (profile_export_raw.jsonl)"
+                )
+                yield FieldError("payloads", problem, problem)
+                return
+            before = messages
+        yield from objects_in({"session_id": session, **each} if isinstance(each, dict) else each)
 
 
 def _list_in(value: Row) -> list[Any]:

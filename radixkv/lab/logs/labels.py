@@ -9,9 +9,10 @@ from radixkv.prompts.fields import Row
 
 TIMES = ("ts", "timestamp", "TIMESTAMP", "Timestamp", "time", "arrived_at", "arrival_time",
          "created", "created_at", "startTime", "start_time", "request.ts", "request.created",
-         "request.timestamp", "body.ts", "body.created")  # fmt: skip
+         "request.timestamp", "body.ts", "body.created", "metadata.request_start_ns",
+         "info.timings.request_start")  # fmt: skip
 _SESSIONS = ("session", "session_id", "Session ID", "conversation_id", "chat_id", "thread_id",
-             "metadata.session_id")  # fmt: skip
+             "metadata.session_id", "metadata.conversation_id", "info.conversation_id")  # fmt: skip
 
 
 def time_of(row: Row, unit: str | None) -> float | None:

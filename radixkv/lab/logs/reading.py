@@ -24,7 +24,7 @@ from radixkv.prompts.chat_template import ChatTemplate
 from radixkv.prompts.fields import TIME_UNITS
 from radixkv.prompts.template_files import find_template
 
-VERSION = 5  # of what is kept; a new one reads every log again
+VERSION = 6  # of what is kept; a new one reads every log again
 
 
 @dataclass(frozen=True, slots=True)

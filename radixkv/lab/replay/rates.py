@@ -1,4 +1,4 @@
-"""How long the steps of an engine take: a line through what was measured on a card."""
+"""How long the steps of an engine take, from what was measured on a card."""
 
 import json
 import math
@@ -7,20 +7,26 @@ from pathlib import Path
 
 from radixkv.errors import InvalidArgumentError
 
+_CARDS = Path(__file__).with_name("cards")
+
 
 @dataclass(frozen=True, slots=True)
 class Rates:
-    """Seconds of a step are the sum of these.
+    """Seconds of a step are the sum of these, and one that computes prompts takes `launch_ms`.
 
-    step_ms: of any step. prefill_us: of each prompt token that it computes. decode_us: of each
-    request that it gives a token. kv_ns: of each token of K/V that those requests have.
-    chunk: the most prompt tokens that a step computes.
+    step_ms: of any step. prefill_us: of each prompt token that it computes. pair_ns: of each of
+    those tokens and each before it in its prompt, which it attends to. decode_us: of each request
+    that it gives a token. kv_ns: of each token of K/V that those requests have.
+    launch_ms: the least of a step that computes prompts, whose kernels the CPU launches one by one;
+    steps that only decode are CUDA graphs. chunk: the most prompt tokens that a step computes.
     """
 
     step_ms: float
     prefill_us: float
     decode_us: float = 0.0
     kv_ns: float = 0.0
+    pair_ns: float = 0.0
+    launch_ms: float = 0.0
     chunk: int = 8192
 
     def __post_init__(self) -> None:
@@ -37,27 +43,29 @@ class Rates:
                 f"rates chunk and step_ms must be above 0; got {self.chunk} and {self.step_ms}"
             )
 
-    def step_s(self, prefill: int, decoding: int, kv_tokens: int) -> float:
+    def step_s(self, prefill: int, pairs: int, decoding: int, kv_tokens: int) -> float:
         """Of one step."""
-        return self.steps_s(1, prefill, decoding, kv_tokens)
+        computing = 1e-6 * self.prefill_us * prefill + 1e-9 * self.pair_ns * pairs
+        seconds = self.decode_s(1, decoding, kv_tokens) + computing
+        return max(seconds, 1e-3 * self.launch_ms) if prefill else seconds
 
-    def steps_s(self, steps: int, prefill: int, decoding: int, kv_tokens: int) -> float:
+    def decode_s(self, steps: int, decoding: int, kv_tokens: int) -> float:
         """Of so many steps with the same requests, whose K/V grows by a token each a step."""
         grown = decoding * steps * (steps - 1) / 2
-        each = 1e-3 * self.step_ms + 1e-6 * (self.prefill_us * prefill + self.decode_us * decoding)
+        each = 1e-3 * self.step_ms + 1e-6 * self.decode_us * decoding
         return steps * each + 1e-9 * self.kv_ns * (kv_tokens * steps + grown)
 
     def steps_within(self, seconds: float, decoding: int, kv_tokens: int) -> int:
         """The fewest decode steps that take so long, at least one."""
         squared = 0.5e-9 * self.kv_ns * decoding
-        once = self.step_s(0, decoding, kv_tokens) - squared
+        once = self.decode_s(1, decoding, kv_tokens) - squared
         if squared:
             found = (math.sqrt(once * once + 4 * squared * max(seconds, 0.0)) - once) / 2 / squared
         else:
             found = max(seconds, 0.0) / once
         steps = max(1, math.ceil(found) - 1)
         # The root is rounded; the sum decides.
-        while self.steps_s(steps, 0, decoding, kv_tokens) < seconds:
+        while self.decode_s(steps, decoding, kv_tokens) < seconds:
             steps += 1
         return steps
 
@@ -71,3 +79,14 @@ def read_rates(path: Path) -> Rates:
         raise InvalidArgumentError(
             f"rates must be a JSON object with {known}; {path}: {error}", path=str(path)
         ) from error
+
+
+def rates_of(card: str) -> Rates:
+    """Those measured on a card, as `cards/` beside this file has them. InvalidArgumentError."""
+    known = {path.stem: path for path in _CARDS.glob("*.json")}
+    if card not in known:
+        raise InvalidArgumentError(
+            f"card must be one of {', '.join(sorted(known))}; got {card!r}; others by --rates FILE",
+            card=card,
+        )
+    return read_rates(known[card])

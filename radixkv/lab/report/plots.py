@@ -26,7 +26,7 @@ _STYLE: Any = {
     "svg.hashsalt": "radixkv",
     "font.family": "sans-serif",
     "font.sans-serif": ["system-ui", "Helvetica", "Arial", "DejaVu Sans"],
-    "font.size": 10,
+    "font.size": 11,
     "axes.spines.top": False,
     "axes.spines.right": False,
     "axes.edgecolor": "#888888",
@@ -100,7 +100,8 @@ def _drawn(draw: Callable[["Axes", Study], None], study: Study, alternative: str
     with _axes() as (figure, axes):
         draw(axes, study)
         out = StringIO()
-        figure.savefig(out, format="svg", bbox_inches="tight", metadata={"Date": None})
+        how: Any = {"bbox_inches": "tight", "transparent": True, "metadata": {"Date": None}}
+        figure.savefig(out, format="svg", **how)
     text = out.getvalue()
     svg = text[text.index("<svg") :]
     return svg.replace("<svg", f'<svg role="img" aria-label="{escape(alternative)}"', 1)
@@ -114,7 +115,7 @@ def _axes() -> Iterator[tuple[Any, "Axes"]]:
     except ImportError:
         raise missing("a report", "matplotlib", "lab") from None
     with rc_context(_STYLE):
-        figure = Figure(figsize=(10, 4), layout="constrained")
+        figure = Figure(figsize=(7.5, 3.6), layout="constrained")
         yield figure, figure.subplots()
 
 
@@ -155,7 +156,7 @@ def _over_capacity(axes: "Axes", study: Study, lines: dict[str, list[float]]) ->
     ideal = 100 * study.ideal.hit_rate
     axes.axhline(ideal, color="#777777", linestyle=":", linewidth=1)
     axes.annotate("infinite", (study.capacities[0], ideal), (0, 3), color="#555555",
-                  textcoords="offset points", fontsize=9)  # fmt: skip
+                  textcoords="offset points", fontsize=10)  # fmt: skip
     for at, (name, rates) in enumerate(lines.items()):
         colour, dashes = line_of(at)
         # Points of LRU are not joined where what lies between them is drawn.
@@ -195,7 +196,7 @@ def _by_page_size(axes: "Axes", study: Study) -> None:
         rates = 100 * np.array(study.by_page_size(capacity))
         name = "infinite" if capacity is None else f"{tokens(capacity)} tokens"
         bars = axes.bar(places + at * width, rates, width * 0.92, color=colour, label=name)
-        axes.bar_label(bars, [f"{rate:.1f}" for rate in rates], fontsize=9, color="#333333")
+        axes.bar_label(bars, [f"{rate:.1f}" for rate in rates], fontsize=10, color="#333333")
     axes.set_xticks(places + width * (len(capacities) - 1) / 2, [*map(str, PAGE_SIZES)])
     axes.set_xlabel("page size, tokens")
     axes.grid(visible=False, axis="x")
@@ -211,7 +212,7 @@ def _causes(axes: "Axes", study: Study) -> None:
     bars = axes.barh(names, counts, color=COLOURS[0], height=0.7)
     whole = max(1, sum(counts))
     labels = [f"{tokens(count)} ({count / whole:.1%})" for count in counts]
-    axes.bar_label(bars, labels, padding=4, fontsize=9, color="#333333")
+    axes.bar_label(bars, labels, padding=4, fontsize=10, color="#333333")
     axes.set_xlim(0, 1.25 * max(counts, default=1))
     axes.xaxis.set_major_formatter(tokens)
     axes.set_xlabel("computed tokens")

@@ -1,4 +1,4 @@
-"""Where a prompt costs least: what is missing of it there, and how busy the worker is."""
+"""Where a prompt delays requests least: this one, and those behind it."""
 
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -10,35 +10,35 @@ from radixkv.router.pick_input import PickInput, RoutingChoice
 
 @dataclass(frozen=True, slots=True)
 class CacheAware:
-    """The worker on which the prompt costs least, in tokens.
+    """The worker on which the prompt costs least, in tokens to wait for.
 
-    A worker's cost is the tokens that it does not hold; `waiting` of the tokens that its requests
-    under way still cost, and `share` of the prompt for each of them; and a tenth (`balance`) of its
-    recent load beyond that of the worker with the least, a whole prompt at most. So a prompt that
-    no worker holds goes to the one with the least recent load, and a cached prompt is computed
-    again elsewhere when its holder is ahead by ten times what the match saves.
+    It waits for what is pending at the worker and for what the worker does not hold of it. The
+    latter also delays whatever comes behind it: about as many requests as a worker has under way in
+    the mean, and two (`most_delayed`) at most, since an engine computes many side by side. So at
+    low load a prompt goes where it is answered first, and the busier the workers are, the more a
+    match counts.
 
-    A token that waits counts for less than one to compute: it is gone soon, and the prompt's stay
-    where they are computed. Dynamo's router also adds up what is to be computed and what is under
-    way. Preble's (E2) weighs a match against the work of some minutes, which it estimates; here
-    workers report it.
+    What a worker holds counts less by 8 % (`balance`) of the tokens that it computed recently
+    beyond the worker with the least: a prompt is computed again elsewhere when its holder is ahead
+    by twelve times what the match saves. What all workers hold alike draws a prompt to none.
+
+    Dynamo's router also adds up what is to be computed and what is under way, at the same price;
+    `lmetric` multiplies them. Preble's (E2) weighs a match against the work of some minutes, which it
+    estimates; here workers report it.
 
     Attributes
     ----------
-    waiting
-        Tokens that one token under way counts as.
-    share
-        Of the prompt, for each request under way.
     balance
         Share of the recent load that counts.
+    most_delayed
+        Requests behind it that a prompt delays at most.
     core
         "native" or "python"; None: as `RADIXKV_CORE` says, else the native one where it is built.
     """
 
     name: ClassVar[str] = "cache-aware"
-    waiting: float = 0.3
-    share: float = 1 / 64
-    balance: float = 0.1
+    balance: float = 0.08
+    most_delayed: float = 2.0
     core: str | None = None
     _cheapest: CheapestWorker = field(init=False, repr=False, compare=False)
 
@@ -46,7 +46,7 @@ class CacheAware:
         object.__setattr__(self, "_cheapest", new_cheapest(self.core))
 
     def choose(self, asked: PickInput) -> RoutingChoice:
-        """The worker on which the prompt costs least.
+        """The worker where the prompt is answered first, for what it costs the others.
 
         Parameters
         ----------
@@ -58,4 +58,4 @@ class CacheAware:
         RoutingChoice
             The worker, and why.
         """
-        return self._cheapest(asked, self.waiting, self.share, self.balance)
+        return self._cheapest(asked, self.balance, self.most_delayed)

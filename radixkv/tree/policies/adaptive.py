@@ -34,6 +34,7 @@ _GHOST_TOKENS_PER_TOKEN = 4
 _MOST_GHOSTS_EVERY = 128
 _SIZE_OF_MOST_GHOSTS = 32_768
 _MOST_COUNT = 2
+_LATEST = 1 << 53
 _GAPS = 6  # classes; the first: none yet
 
 
@@ -97,7 +98,8 @@ class Adaptive(Policy):
         victim: Node = min(candidates, key=self.rank)
         if self._may_lose(victim):
             return victim
-        return min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
+        oldest: Node = min(candidates[::2], key=lambda leaf: (leaf.memo.used, leaf.recency))
+        return oldest
 
     def _may_lose(self, victim: Node) -> bool:
         going = min(self._to_evict, len(victim.slots))
@@ -112,7 +114,7 @@ class Adaptive(Policy):
         root.memo = Uses(hash_space(root.namespace))
 
     def advance_clock(self, milliseconds: int) -> None:
-        self._clock = max(self._clock, milliseconds)
+        self._clock = max(self._clock, min(milliseconds, _LATEST))
 
     def use(self, path: Sequence[Node]) -> None:
         """A request begins."""

@@ -110,7 +110,7 @@ class ReuseModel:
         """Bring `worth` up to date, for a cache of `size` tokens."""
         if self.uses < self._stale_at:
             return
-        self._stale_at = self.uses + 1 + min(self.uses // 128, 31)
+        self._stale_at = self.uses + 1 + min(self.uses // 16, 31)
         if self._learnt > 64 * size:
             self._forget_half()
         risk, doubt = self._at_risk(), size // 40 + 1

@@ -34,6 +34,11 @@ class Pool:
     dtype: torch.dtype
     device: torch.device
     page_size: int
+    is_latent: bool = False
+
+    @property
+    def v_head_dim(self) -> int:
+        return self.head_dim
 
 
 class TreeStep:

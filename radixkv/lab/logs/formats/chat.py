@@ -23,12 +23,22 @@ def is_request(row: Row) -> bool:
 
 def parser(context: Context) -> Parse:
     def parse(row: Row) -> Iterator[Record]:
-        request = request_of(row, is_request) or row
+        request = _sent(request_of(row, is_request) or row)
         refuse_unknown_text(request, _KNOWN, context.ignored)
         chat = chat_of(request, time_of(row, context.time_unit), message_of)
         yield context.chats.record(chat, answers_of(row))
 
     return parse
+
+
+def _sent(request: Row) -> Row:
+    """Of LiteLLM's log, which keeps what comes beside the messages, such as tools, as an object of
+    its own, what was sent.
+    """
+    parameters = request.get("model_parameters")
+    if not isinstance(parameters, dict):
+        return request
+    return {**parameters, "messages": request["messages"]}
 
 
 FORMAT = LogFormat(
