@@ -92,14 +92,14 @@ def walk_always(address: str, metrics: str, name: str) -> None:
 
 
 def fill(client: Client) -> None:
-    """Leaves that no two have a token in common."""
+    """Leaves that no two have a token in common, all in the tenant's namespace."""
     rng = np.random.default_rng(SEED)
     with client.lease(300, pool_id="p") as lease:
         for first in range(0, LEAVES, BATCH):
             slots = lease.allocate(BATCH * TOKENS).slots.reshape(BATCH, TOKENS)
             ids = rng.integers(0, 2**30, (BATCH, TOKENS))
             ids[:, 0] = np.arange(first, first + BATCH)
-            lease.insert([InsertCall(*each) for each in zip(ids, slots, strict=True)])
+            lease.insert([InsertCall(*each) for each in zip(ids, slots, strict=True)], TENANT)
 
 
 def run() -> tuple[dict[str, Any], list[Claim]]:

@@ -28,15 +28,9 @@ nb::object TreeBinding::all_slots() const {
 
 nb::tuple TreeBinding::sizes_of(nb::handle space) {
     Spaces::check(space);
-    std::vector<NodeId> nodes;
     NodeId root = spaces_.find(space);
-    if (root != NONE) tree_.walk(root, nodes);
-    uint64_t evictable = 0, locked = 0;
-    for (NodeId id : nodes) {
-        const Node& node = tree_.node(id);
-        (node.lock_ref ? locked : evictable) += node.length;
-    }
-    return nb::make_tuple(evictable, locked, nodes.size());
+    SpaceSize size = root == NONE ? SpaceSize{} : tree_.size_of(root);
+    return nb::make_tuple(size.evictable, size.locked, size.nodes);
 }
 
 nb::dict TreeBinding::share_sizes() const {

@@ -6,7 +6,7 @@
 #include <memory>
 #include <vector>
 
-#include "shares.hpp"
+#include "space_sizes.hpp"
 #include "token_run.hpp"
 
 namespace radixkv {
@@ -29,11 +29,11 @@ struct Node : TokenRun {
     uint32_t run_offset = 0;
     uint32_t lock_ref = 0;
     int64_t priority = 0;
-    uint32_t hit_count = 0;
-    uint32_t order_prev = 0;  // see `Policy`
+    uint32_t hit_count : 31 = 0;
+    uint32_t is_late : 1 = 0;  // see `AgedLeaves`
+    uint32_t order_prev = 0;   // see `Policy`
     uint32_t order_next = 0;
-    bool is_late = false;  // see `AgedLeaves`
-    ShareId share = 0;     // as its root
+    SpaceId space = 0;  // as its root
 
     uint32_t end() const { return start + length; }
     bool is_leaf() const { return first_child == NONE; }
@@ -51,7 +51,7 @@ struct Node : TokenRun {
 };
 
 // Two lines of the cache: a descent asks for the first of the next node while it compares this one.
-static_assert(sizeof(Node) <= 128);
+static_assert(sizeof(Node) <= 96);
 
 // What `NodeInfo.id` says: never the same for two nodes of an epoch.
 inline uint64_t public_id(const Node& node, NodeId id) {

@@ -7,8 +7,9 @@ namespace radixkv {
 
 NodeId Tree::add_root(PrefixHash hash, ShareId share) {
     reserve(1, 0);
+    spaces_.reserve();
     NodeId root = nodes_.add();
-    nodes_[root].share = share;
+    nodes_[root].space = spaces_.add(share);
     policy_->init(root);
     policy_->add_root(root, hash);
     return root;
@@ -30,6 +31,7 @@ void Tree::clear() noexcept {
     policy_->clear();
     cut_runs_.clear();
     shares_.clear();
+    spaces_.clear();
     evictable_ = protected_ = 0;
     ticks_ = runs_ = 0;
     num_locked_ = num_tails_ = 0;
@@ -124,7 +126,10 @@ void Tree::add_lock(NodeId id, int step) noexcept {
             assert((was_free ? evictable_ : protected_) >= node.length);
             protected_ += moved;
             evictable_ -= moved;
-            shares_.lock(node.share, moved);
+            SpaceSize& space = spaces_[node.space];
+            space.locked += moved;
+            space.evictable -= moved;
+            shares_.lock(space.share, moved);
             num_locked_ += was_free ? 1 : -1;
             policy_->place(id);
         }
@@ -142,7 +147,7 @@ uint32_t Tree::edge_hash(NodeId parent, const int32_t* tokens) const {
 void Tree::add_child(NodeId parent, NodeId id) noexcept {
     Node &above = nodes_[parent], &child = nodes_[id];
     child.parent = parent;
-    child.share = above.share;
+    child.space = above.space;
     child.next_sibling = NONE;
     if (above.first_child == NONE) {
         above.first_child = child.prev_sibling = id;
@@ -175,7 +180,7 @@ void Tree::replace_child(NodeId parent, NodeId id, NodeId by) noexcept {
     Node &above = nodes_[parent], &old = nodes_[id], &fresh = nodes_[by];
     edges_.replace(edge_hash(parent, fresh.tokens()), id, by);
     fresh.parent = parent;
-    fresh.share = above.share;
+    fresh.space = above.space;
     fresh.next_sibling = old.next_sibling;
     fresh.prev_sibling = old.prev_sibling == id ? by : old.prev_sibling;
     if (above.first_child == id) {
@@ -198,6 +203,7 @@ NodeId Tree::split(NodeId id, TokenRun&& head_run, TokenRun&& tail_run) noexcept
     head.copy_facts(node);
     num_locked_ += node.lock_ref > 0;
     num_tails_ += 1;
+    spaces_[node.space].nodes += 1;
     policy_->init(head_id);
     head.hold(std::move(head_run));
     replace_child(node.parent, id, head_id);
@@ -213,6 +219,15 @@ NodeId Tree::split(NodeId id, TokenRun&& head_run, TokenRun&& tail_run) noexcept
     return head_id;
 }
 
+// A node that came under no lock.
+void Tree::count_in(const Node& node) noexcept {
+    SpaceSize& space = spaces_[node.space];
+    space.evictable += node.length;
+    space.nodes += 1;
+    evictable_ += node.length;
+    shares_.add(space.share, node.length);
+}
+
 NodeId Tree::add_leaf(NodeId parent, TokenRun&& run, int64_t priority) noexcept {
     assert(run.length > 0 && run.length % page_size == 0);
     NodeId id = nodes_.add();
@@ -223,8 +238,7 @@ NodeId Tree::add_leaf(NodeId parent, TokenRun&& run, int64_t priority) noexcept 
     leaf.priority = priority;
     policy_->init(id);
     add_child(parent, id);
-    evictable_ += leaf.length;
-    shares_.add(leaf.share, leaf.length);
+    count_in(leaf);
     policy_->leafness_changed(parent);
     tell_enters(id, 0);
     return id;
@@ -303,6 +317,7 @@ NodeId Tree::remove_leaf(NodeId id) noexcept {
     assert(nodes_[id].is_leaf() && !nodes_[id].lock_ref && parent != NONE);
     note_end_of_run(id);
     policy_->remove(id);
+    spaces_[nodes_[id].space].nodes -= 1;
     remove_child(parent, id);
     nodes_.remove(id);
     if (!nodes_[parent].is_leaf()) return NONE;
@@ -338,8 +353,7 @@ NodeId Tree::restore(NodeId parent, const Node& like, TokenRun run) {
     node.hold(std::move(run));
     add_child(parent, id);
     num_tails_ += node.run_offset > 0;
-    evictable_ += node.length;
-    shares_.add(node.share, node.length);
+    count_in(node);
     return id;
 }
 

@@ -84,8 +84,8 @@ class Tree {
         : page_size(page_size), shares_(std::move(shares)), edges_(seed), cut_runs_(seed) {
         assert(page_size > 0);
         if (shares_.is_set()) {
-            auto orders =
-                std::make_unique<ShareOrders>(nodes_, shares_, new_policy, page_size, seed);
+            auto orders = std::make_unique<ShareOrders>(nodes_, shares_, spaces_, new_policy,
+                                                        page_size, seed);
             by_share_ = orders.get();
             policy_ = std::move(orders);
         } else {
@@ -98,6 +98,7 @@ class Tree {
     uint64_t evictable_size() const { return evictable_; }
     uint64_t protected_size() const { return protected_; }
     const Shares& shares() const { return shares_; }
+    const SpaceSize& size_of(NodeId root) const { return spaces_[nodes_[root].space]; }
     uint64_t room_for(ShareId whom) const { return shares_.room_for(whom, evictable_); }
     uint64_t num_nodes() const { return edges_.size(); }
     uint64_t ticks() const { return ticks_; }
@@ -115,6 +116,7 @@ class Tree {
     NodeId add_root(PrefixHash hash = 0, ShareId share = 0);
     void remove_root(NodeId root) noexcept {
         assert(nodes_[root].parent == NONE && nodes_[root].is_leaf());
+        spaces_.remove(nodes_[root].space);
         nodes_.remove(root);
     }
 
@@ -226,6 +228,7 @@ class Tree {
         for (NodeWatcher* watcher : watchers_) watcher->enters(node, known);
     }
     void add_lock(NodeId node, int step) noexcept;
+    void count_in(const Node& node) noexcept;
     void add_child(NodeId parent, NodeId child) noexcept;
     void remove_child(NodeId parent, NodeId child) noexcept;
     void replace_child(NodeId parent, NodeId child, NodeId by) noexcept;
@@ -238,6 +241,7 @@ class Tree {
     bool is_path(const Path& path) const;
 
     Shares shares_;
+    SpaceSizes spaces_;
     Arena nodes_;
     EdgeTable edges_;
     std::unique_ptr<Policy> policy_;
@@ -368,7 +372,8 @@ int32_t* Tree::drop_tail(NodeId leaf, uint32_t keep, int32_t* out, const OnTrim&
     policy_->trim(leaf, keep);
     node.copy_slots(keep, going, out);
     evictable_ -= going;
-    shares_.evict(node.share, going);
+    spaces_[node.space].evictable -= going;
+    shares_.evict(spaces_[node.space].share, going);
     if (keep > 0) {
         node.shorten(keep);
         policy_->resized(leaf);

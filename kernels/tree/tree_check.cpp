@@ -65,9 +65,18 @@ void TreeCheck::enters(NodeId id, uint32_t known) noexcept {
 void TreeCheck::count(const Node& node, int step) noexcept {
     there_.nodes += step;
     there_.locks += int64_t{step} * node.lock_ref;
-    if (node.share >= there_.shares.size()) return;  // reported: its parent's is another
-    Share& share = there_.shares[node.share];
+    if (node.space >= tree_.spaces_.size()) return;  // reported: its parent's is another
+    try {
+        if (node.space >= there_.spaces.size()) there_.spaces.resize(tree_.spaces_.size());
+    } catch (const std::bad_alloc&) {
+        is_void_ = true;
+        return;
+    }
+    Share& share = there_.shares[tree_.spaces_[node.space].share];
+    SpaceSize& space = there_.spaces[node.space];
     (node.lock_ref ? share.locked : share.evictable) += int64_t{step} * node.length;
+    (node.lock_ref ? space.locked : space.evictable) += int64_t{step} * node.length;
+    space.nodes += step;
 }
 
 void TreeCheck::count_code(int32_t code, int step) noexcept {
@@ -102,6 +111,7 @@ TreeCheck::Lines TreeCheck::compare_sums(const std::vector<Lock>& locks) const {
     Lines lines;
     compare_sizes(lines);
     compare_shares(lines);
+    compare_spaces(lines);
     compare_locks(locks, lines);
     if (twice_ >= 0) {
         lines.push_back("I1 partition: the tree holds slot " + std::to_string(twice_) +
@@ -138,6 +148,19 @@ void TreeCheck::compare_shares(Lines& lines) const {
         if (own.evictable == counted.evictable && own.locked == counted.locked) continue;
         lines.push_back("I2 sizes: " + pair(counted) + " tokens are counted of share " +
                         number(id) + ", " + pair(own) + " are there");
+    }
+}
+
+void TreeCheck::compare_spaces(Lines& lines) const {
+    for (SpaceId id = 0; id < tree_.spaces_.size(); ++id) {
+        const SpaceSize& counted = tree_.spaces_[id];
+        SpaceSize own = id < there_.spaces.size() ? there_.spaces[id] : SpaceSize{};
+        own.share = counted.share;
+        if (own == counted) continue;
+        lines.push_back("I2 sizes: " + number(counted.evictable) + " evictable and " +
+                        number(counted.locked) + " locked tokens in " + number(counted.nodes) +
+                        " nodes are counted of a namespace, " + number(own.evictable) + " and " +
+                        number(own.locked) + " in " + number(own.nodes) + " are there");
     }
 }
 
@@ -241,8 +264,8 @@ bool TreeCheck::is_found(NodeId id) const {
 
 void TreeCheck::check_against_parent(NodeId id, Lines& lines) const {
     const Node &own = node(id), &parent = node(own.parent);
-    if (own.share != parent.share)
-        lines.push_back("I2 sizes: " + name(id) + " is of another share than its parent");
+    if (own.space != parent.space)
+        lines.push_back("I2 sizes: " + name(id) + " is of another namespace than its parent");
     if (is_root(own.parent)) return;
     if (own.recency >= parent.recency) {
         lines.push_back("order: " + name(id) + " is not older than its parent " + name(own.parent));

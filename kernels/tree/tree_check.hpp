@@ -61,6 +61,7 @@ class TreeCheck final : public NodeWatcher {
     struct Sums {
         uint64_t nodes = 0, locks = 0;
         std::vector<Share> shares;
+        std::vector<SpaceSize> spaces;
     };
 
     const Node& node(NodeId id) const { return tree_.nodes_[id]; }
@@ -81,6 +82,7 @@ class TreeCheck final : public NodeWatcher {
     void check_order(NodeId id, Lines& lines) const;
     void compare_sizes(Lines& lines) const;
     void compare_shares(Lines& lines) const;
+    void compare_spaces(Lines& lines) const;
     void compare_locks(const std::vector<Lock>& locks, Lines& lines) const;
 
     const Tree& tree_;

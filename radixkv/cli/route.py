@@ -103,7 +103,7 @@ def route(
     from radixkv.router.membership import DnsName, Membership, WorkersFile, parse_workers
     from radixkv.router.server import RouterServer
     from radixkv.rpc.limits import DEFAULT_ROUTER_ADDRESS
-    from radixkv.rpc.process import keep_freed_memory
+    from radixkv.rpc.process import collect_rarely, keep_freed_memory
 
     addresses = parse_workers(worker or [], "--worker")
     engines = dict(_engines(events or []))
@@ -114,6 +114,7 @@ def route(
             "a server must be named: --worker NAME=ADDRESS, --workers-dns, --workers-file, --events"
         )
     keep_freed_memory()
+    collect_rarely()
     with ExitStack() as stack:
         router = stack.enter_context(
             Router(

@@ -118,11 +118,12 @@ def serve(
     SIGHUP has the tokens file read again.
     """
     from radixkv.rpc.limits import DEFAULT_ADDRESS
-    from radixkv.rpc.process import keep_freed_memory
+    from radixkv.rpc.process import collect_rarely, keep_freed_memory
     from radixkv.service import CacheServer
 
     if model is None:
         keep_freed_memory()
+        collect_rarely()
         answers.check_unused()
     # A model takes a while to load: errors of all else come first.
     cache = pool.new_cache(answers.max_batch)

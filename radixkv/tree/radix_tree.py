@@ -1204,7 +1204,9 @@ class RadixTree:
         return lines
 
     def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]:
-        """Evictable tokens, locked tokens and nodes of one namespace. Cost: O(its nodes).
+        """Evictable tokens, locked tokens and nodes of one namespace.
+
+        Cost: O(nodes); in the native core O(1).
 
         Parameters
         ----------

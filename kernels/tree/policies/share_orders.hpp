@@ -14,9 +14,9 @@ namespace radixkv {
 // Between shares that may give, the victim with the smallest rank goes: O(shares) a victim.
 class ShareOrders final : public Policy {
   public:
-    ShareOrders(Arena& nodes, const Shares& shares, NewPolicy make, uint32_t page_size,
-                uint64_t seed)
-        : Policy(nodes), shares_(shares) {
+    ShareOrders(Arena& nodes, const Shares& shares, const SpaceSizes& spaces, NewPolicy make,
+                uint32_t page_size, uint64_t seed)
+        : Policy(nodes), shares_(shares), spaces_(spaces) {
         for (size_t i = 0; i < shares.size(); ++i) {
             orders_.push_back(make(nodes, page_size, seed, i ? orders_[0].get() : nullptr));
             assert(!orders_[i]->holds_inner_nodes);
@@ -95,11 +95,12 @@ class ShareOrders final : public Policy {
     }
 
   private:
-    Policy& order_of(NodeId id) const { return *orders_[nodes_[id].share]; }
+    Policy& order_of(NodeId id) const { return *orders_[spaces_[nodes_[id].space].share]; }
     void add_to_order(NodeId id) override { order_of(id).place(id); }
     void remove_from_order(NodeId id) override { order_of(id).remove(id); }
 
     const Shares& shares_;
+    const SpaceSizes& spaces_;
     std::vector<std::unique_ptr<Policy>> orders_;
 };
 

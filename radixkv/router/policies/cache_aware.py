@@ -23,8 +23,8 @@ class CacheAware:
     by twelve times what the match saves. What all workers hold alike draws a prompt to none.
 
     Dynamo's router also adds up what is to be computed and what is under way, at the same price;
-    `lmetric` multiplies them. Preble's (E2) weighs a match against the work of some minutes, which it
-    estimates; here workers report it.
+    `lmetric` multiplies them. Preble's (E2) weighs a match against the work of some minutes, which
+    it estimates; here workers report it.
 
     Attributes
     ----------
