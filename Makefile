@@ -13,7 +13,7 @@ CORE := $(PY) -c 'from radixkv.doctor import core_line; print(core_line())'
 
 export HF_HUB_OFFLINE := 1
 
-.PHONY: help install demo test test-all lint format type mutants bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-files host-sglang host-sglang-setup host-vllm proto proto-check native native-asan fuzz clean
+.PHONY: help install demo docs release-notes test test-all lint format type mutants bench bench-tree bench-growth bench-router bench-lab bench-adaptive bench-curve bench-sglang bench-sglang-lab host-files host-sglang host-sglang-setup host-vllm proto proto-check native native-asan fuzz clean
 
 help:  ## what there is to make
 	@sed -n 's/^\([a-z-]*\):[^#]*##  *\(.*\)/\1\t\2/p' $(MAKEFILE_LIST) | expand -t 18
@@ -27,7 +27,8 @@ demo: install  ## a real model, served with and without the cache
 test: install  ## all tests, with coverage
 	OMP_NUM_THREADS=1 $(PY) -m pytest -n 2 --dist loadfile --cov --cov-report=term $(ARGS)
 
-test-all: test native-asan host-sglang host-vllm  ## every test there is: also under sanitizers, and in the engines of others
+test-all: export RADIXKV_SLOW := 1
+test-all: test native-asan docs host-sglang host-vllm  ## every test there is: also under sanitizers, and in the engines of others
 
 lint: install
 	.venv/bin/ruff check
@@ -99,6 +100,13 @@ bench-sglang: host-sglang-setup  ## the scheduler's calls on its cache, against 
 
 bench-sglang-lab: host-sglang-setup  ## whether the lab predicts what SGLang with our cache finds; needs RADIXKV_TRACES
 	$(HOST_PYTHON) -m bench.sglang_lab --out $(CURDIR)/bench/results/sglang_lab.json
+
+docs: install  ## the documentation as a site, build/site; warnings are errors
+	$(PIP) --group docs
+	NO_MKDOCS_2_WARNING=1 .venv/bin/mkdocs build --quiet
+
+release-notes: .venv/bin/python  ## what CHANGELOG.md says of VERSION, or of what is not released
+	@$(PY) docs/site/release_notes.py $(VERSION)
 
 proto: install  ## radixkv/v1 from proto/
 	$(PROTOC) --python_out=. --pyi_out=. --grpc_python_out=. proto/radixkv/v1/*.proto

@@ -104,6 +104,11 @@ def save(name: str, figures: dict[str, Any], path: Path | None = None) -> Path:
     return path
 
 
+def load(name: str) -> Any:
+    """The figures of bench/results/NAME.json."""
+    return json.loads((RESULTS / f"{name}.json").read_text("utf-8"))
+
+
 def summarized(figures: Any) -> Any:
     """The same figures, with a summary in place of each list of samples."""
     if isinstance(figures, dict):

@@ -2,6 +2,7 @@
 
 import os
 import platform
+import shutil
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -168,3 +169,57 @@ LOOKS: dict[str, Callable[[], Check | Iterator[Check]]] = {
     "attention": _attention,
     "model": _model,
 }
+
+
+def speedups(checks: list[Check]) -> list[str]:
+    """What would make it faster on this machine, of what `examine` found; none is known if empty.
+
+    Parameters
+    ----------
+    checks : list of Check
+        What `examine` gave.
+
+    Returns
+    -------
+    list of str
+        A sentence for each, the largest gain first.
+    """
+    found = {check.name: check for check in checks}
+    return [said for say in SPEEDUPS for said in say(found)]
+
+
+def _native_core(found: dict[str, Check]) -> Iterator[str]:
+    if found["core"].detail == "native" or found["core"].state != "ok":
+        return
+    if find_spec("radixkv.kernels._core") is not None:
+        yield "The native core is built: unset RADIXKV_CORE."
+        return
+    compiler = shutil.which("c++")
+    state = f"{compiler} is a compiler, if it knows C++20" if compiler else "no compiler is here"
+    yield f"The native core ({state}). {ADVICE['core']}"
+
+
+def _kernels_of_the_card(found: dict[str, Check]) -> Iterator[str]:
+    if found["cuda"].state != "ok":
+        if Path("/dev/nvidia0").exists():
+            yield "Attention on the card: torch finds none here. Install a torch built for CUDA."
+        return
+    missing = [name for name in ("attention tree", "attention fa3") if found[name].state != "ok"]
+    if missing:
+        yield f"Attention on the card, {' and '.join(missing)}: {ADVICE['attention backends']}"
+
+
+def _messages(found: dict[str, Check]) -> Iterator[str]:
+    if found["grpc"].state != "ok":
+        return
+    from google.protobuf.internal import api_implementation
+
+    if api_implementation.Type() == "python":
+        yield f"The service: protobuf reads messages in Python here. {ADVICE['grpc']}"
+
+
+SPEEDUPS: tuple[Callable[[dict[str, Check]], Iterator[str]], ...] = (
+    _native_core,
+    _kernels_of_the_card,
+    _messages,
+)

@@ -31,6 +31,13 @@ _IN_CI = os.environ.get("CI", "").lower() in ("1", "true")
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if _IN_CI else "dev"))
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    if os.environ.get("RADIXKV_SLOW") != "1":
+        for item in items:
+            if "slow" in item.keywords:
+                item.add_marker(pytest.mark.skip(reason="takes minutes; RADIXKV_SLOW=1 runs it"))
+
+
 @pytest.fixture(params=CORES)
 def core(request: pytest.FixtureRequest) -> Any:
     """Each core that is built here."""

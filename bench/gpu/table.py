@@ -1,19 +1,14 @@
-"""The tables of the README from bench/results/gpu: `python -m bench.gpu.table` prints them,
-`--write` puts each after the README's mark of its name."""
+"""Tables of docs/benchmarks.md from bench/results/gpu."""
 
-import argparse
-import json
 from statistics import median
 from typing import Any
 
 from bench.gpu.batches import AT_LEAST
-from bench.report import RESULTS, ROOT
-
-END = "<!-- end -->\n"
+from bench.report import load
 
 
 def read(name: str) -> Any:
-    return json.loads((RESULTS / "gpu" / f"{name}.json").read_text())
+    return load(f"gpu/{name}")
 
 
 def decode() -> str:
@@ -82,21 +77,58 @@ def served() -> str:
     return "\n".join(lines) + "\n"
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true")
-    tables = {"table": decode() + "\n" + pages(), "served": served()}
-    if not parser.parse_args().write:
-        print("\n".join(tables.values()))
-        return
-    readme = ROOT / "README.md"
-    text = readme.read_text()
-    for name, table in tables.items():
-        mark = f"<!-- bench.gpu.{name} -->\n"
-        before, _, rest = text.partition(mark)
-        text = before + mark + table + END + rest.partition(END)[2]
-    readme.write_text(text)
+def planning() -> str:
+    """Of batches with 64 requests, and of all."""
+    rows = [row["us"] for row in read("planning")["rows"]]
+    of_64 = [
+        row["us"] for row in read("planning")["rows"] if "256 requests" not in row["batch"]
+        and not row["batch"].startswith(("nothing shared: 256", "8 tiny"))
+    ]  # fmt: skip
+    return (
+        f"Planning takes the host {span(of_64, 'scratch')} us for 64 requests, "
+        f"{span(of_64, 'next')} for the next step; with what it sends to the card "
+        f"{span(rows, 'sent next, host', 1000)} ms a step, "
+        f"{span(rows, 'one joins, one leaves, host', 1000)} where one leaves and one joins, and "
+        f"{span(rows, 'sent, host', 1000)} for a batch that is all new. `Generator` does it while "
+        "the step before runs.\n"
+    )
 
 
-if __name__ == "__main__":
-    main()
+def span(rows: list[Any], name: str, unit: float = 1) -> str:
+    digits = 0 if unit == 1 else 1
+    low, high = (f"{find(row[name] for row in rows) / unit:.{digits}f}" for find in (min, max))
+    return f"{low} to {high}"
+
+
+def graphs() -> str:
+    times = [
+        100 * with_graph["us"]["tree"] / row["us"]["tree"] - 100
+        for with_graph, row in zip(
+            read("decode_graphs")["rows"], read("decode")["rows"], strict=True
+        )
+        if AT_LEAST[row["batch"]] > 1
+    ]
+    return (
+        f"Rows that share take {max(0, min(times)):.0f} to {max(times):.0f} % more with it "
+        "(`bench/results/gpu/decode_graphs.json`).\n"
+    )
+
+
+def page_cost() -> str:
+    """Page size 1 against FA3's best page, which it fetches whole."""
+    cost: dict[str, list[float]] = {}
+    for row in read("pages")["rows"]:
+        us = row["us"]
+        for name in ("page 1", "page 1, runs"):
+            kind = f"{row['work'].split()[0]}, {name}"
+            cost.setdefault(kind, []).append(100 * us[name] / us["page 128"] - 100)
+
+    def of(kind: str) -> str:
+        low, high = (f"{find(cost[kind]):.0f}" for find in (min, max))
+        return f"{low} %" if low == high else f"{low} to {high} %"
+
+    return (
+        f"Page size 1 costs {of('decode, page 1')} in decode and {of('extend, page 1')} in extend "
+        f"({of('extend, page 1, runs')} where slots lie in runs) against pages of 128, which FA3 "
+        "fetches whole by the copy engine.\n"
+    )

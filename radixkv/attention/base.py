@@ -24,13 +24,24 @@ class AttentionBatch:
                                                   <--- query_lens[i] ---->
 
     A new token sees its whole context and the new tokens up to itself.
-    rows: one (context length,) int32 array of slots a request (FlashInfer packs them one after
-    another, as kv_indices and kv_indptr). Rows that share a slot share all before it, and at larger
-    pages a row fills its pages in order, as the rows of the cache do.
-    query_lens: 1 or more each. row_versions: one a request, all different. A version that the last
-    step also had means that the row is the same one, possibly with slots added: what is on a
-    device already is not sent again. None: each row may be another.
-    Raises InvalidArgumentError.
+
+    Attributes
+    ----------
+    rows
+        One (context length,) int32 array of slots a request (FlashInfer packs them one after
+        another, as kv_indices and kv_indptr). Rows that share a slot share all before it, and at
+        larger pages a row fills its pages in order, as the rows of the cache do.
+    query_lens
+        1 or more each.
+    row_versions
+        One a request, all different. A version that the last step also had means that the row is
+        the same one, possibly with slots added: what is on a device already is not sent again.
+        None: each row may be another.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
     """
 
     rows: Sequence[Int32Array]
@@ -119,7 +130,15 @@ class AttentionBackend(ABC):
     Once a step `plan(batch)`; then, layer by layer, `write` the new keys and values and `run` the
     queries. One backend serves one step at a time and is not thread-safe.
 
-    captures: whether `write` and `run` can be captured in a CUDA graph, see `DeviceAttention`.
+    Parameters
+    ----------
+    pool
+        The K/V pool.
+
+    Attributes
+    ----------
+    captures
+        Whether `write` and `run` can be captured in a CUDA graph, see `DeviceAttention`.
     """
 
     captures: ClassVar[bool] = False
@@ -132,33 +151,74 @@ class AttentionBackend(ABC):
     def plan(self, batch: AttentionBatch) -> None:
         """Prepare what all layers of a step share.
 
-        Raises InvalidSlotsError for a slot that the pool does not have.
+        Parameters
+        ----------
+        batch
+            The requests of the step.
+
+        Raises
+        ------
+        InvalidSlotsError
+            For a slot that the pool does not have.
         """
 
     @abstractmethod
     def write(self, layer: int, k: Tensor, v: Tensor) -> None:
         """Store K and V of the planned new tokens, each (num_tokens, kv_heads, head_dim).
 
-        Over latents: latents (num_tokens, 1, kv_lora_rank) and rotary keys
-        (num_tokens, 1, qk_rope_head_dim).
+        Over latents: latents (num_tokens, 1, kv_lora_rank) and rotary keys (num_tokens, 1,
+        qk_rope_head_dim).
 
-        Raises InvalidArgumentError for other shapes, or where no batch is planned.
+        Parameters
+        ----------
+        layer
+            The layer, from 0 on.
+        k
+            (num_tokens, kv_heads, head_dim).
+        v
+            (num_tokens, kv_heads, v_head_dim).
+
+        Raises
+        ------
+        InvalidArgumentError
+            For other shapes, or where no batch is planned.
         """
 
     @abstractmethod
     def run(self, q: Tensor, layer: int, options: ScoreOptions = PLAIN) -> Tensor:
         """Attention of the planned new tokens over their contexts, themselves included.
 
-        q: (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query head h
-        reads KV head h // (q_heads // kv_heads). q's dtype: the pool's, and over fp8 any of
-        floating point; "reference" and "triton" take others, too. Over latents options.scale must
-        be given, since the heads' own size is not the pool's.
-        result: (num_tokens, q_heads, v_head_dim).
-        Raises InvalidArgumentError for what the plan, the pool or the backend does not take.
+        Parameters
+        ----------
+        q
+            (num_tokens, q_heads, head_dim), q_heads a multiple of the pool's kv_heads: query head h
+            reads KV head h // (q_heads // kv_heads). q's dtype: the pool's, and over fp8 any of
+            floating point; "reference" and "triton" take others, too. Over latents options.scale
+            must be given, since the heads' own size is not the pool's.
+        layer
+            The layer, from 0 on.
+        options
+            How the model scores.
+
+        Returns
+        -------
+        Tensor
+            (num_tokens, q_heads, v_head_dim), of the dtype of `q`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For what the plan, the pool or the backend does not take.
         """
 
     def explain(self) -> object:
-        """What was chosen for the last step and why, to be printed; see `DeviceAttention`."""
+        """What was chosen for the last step and why, to be printed; see `DeviceAttention`.
+
+        Returns
+        -------
+        object
+            To be printed.
+        """
         return f"{type(self).__name__} has nothing to choose"
 
     def _planned(self) -> AttentionBatch:

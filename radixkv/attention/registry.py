@@ -14,8 +14,14 @@ BackendLoader = Callable[[], Callable[..., AttentionBackend]]
 def register_backend(name: str, load: BackendLoader) -> None:
     """Make `name` known to `get_backend`, in place of what had that name.
 
-    load: returns what makes the backend from a pool and options. It imports what the backend needs
-    and may raise ImportError, or BackendUnavailableError where a device is missing.
+    Parameters
+    ----------
+    name
+        What `get_backend` will know it by.
+    load
+        Returns what makes the backend from a pool and options. It imports what the backend needs:
+        an ImportError, or a BackendUnavailableError where a device is missing, is the reason in
+        `backend_status`.
     """
     _LOADERS[name] = load
 
@@ -23,8 +29,26 @@ def register_backend(name: str, load: BackendLoader) -> None:
 def get_backend(name: str, pool: TokenToKVPool, **options: Any) -> AttentionBackend:
     """A new backend over `pool`; `options` are those of what makes it.
 
-    Raises InvalidArgumentError for a name that is not registered and BackendUnavailableError where
-    what the backend needs is missing.
+    Parameters
+    ----------
+    name
+        A registered name: "reference", "tree", "fa3", "triton" or one of your own.
+    pool
+        The K/V pool.
+    **options
+        Those of what makes the backend.
+
+    Returns
+    -------
+    AttentionBackend
+        For one step at a time.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a name that is not registered.
+    BackendUnavailableError
+        Where what the backend needs is missing.
     """
     if name not in _LOADERS:
         raise InvalidArgumentError(
@@ -35,7 +59,13 @@ def get_backend(name: str, pool: TokenToKVPool, **options: Any) -> AttentionBack
 
 
 def backend_status() -> dict[str, str | None]:
-    """Every backend's name, with None if it works here and the reason if it does not."""
+    """Every backend's name, with None if it works here and the reason if it does not.
+
+    Returns
+    -------
+    dict[str, str | None]
+        The reason by name; None: it works here.
+    """
     return {name: _reason(name) for name in sorted(_LOADERS)}
 
 

@@ -13,11 +13,22 @@ from radixkv.errors import InvalidArgumentError
 class ScoreOptions:
     """How a model scores: one record for all layers that score alike.
 
-    scale: factor of query times key; head_dim ** -0.5 if None. window: tokens that a token sees,
-    itself included; all before it if None. softcap: scores are softcap * tanh(score / softcap);
-    None or 0: they are not. sinks: (q_heads,), floating point: a score for each query head that
-    takes part in the softmax and has no value.
-    Raises InvalidArgumentError.
+    Attributes
+    ----------
+    scale
+        Factor of query times key; head_dim ** -0.5 if None.
+    window
+        Tokens that a token sees, itself included; all before it if None.
+    softcap
+        Scores are softcap * tanh(score / softcap); None or 0: they are not.
+    sinks
+        (q_heads,), floating point: a score for each query head that takes part in the softmax and
+        has no value.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
     """
 
     scale: float | None = None
@@ -35,7 +46,18 @@ class ScoreOptions:
             )
 
     def scale_at(self, head_dim: int) -> float:
-        """The scale for heads of `head_dim`."""
+        """The scale for heads of `head_dim`.
+
+        Parameters
+        ----------
+        head_dim
+            Size of a head.
+
+        Returns
+        -------
+        float
+            Factor of query times key.
+        """
         return head_dim**-0.5 if self.scale is None else self.scale
 
 

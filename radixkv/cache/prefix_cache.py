@@ -67,18 +67,43 @@ DEFAULT_MAX_CONTEXT = 131_072
 class PrefixCache:
     """A prefix cache over `num_slots` slots. Thread-safe: one lock around each call.
 
-    max_requests, max_context_len: rows and columns of `req_to_token`. None: as long as the pool
-    allows, up to 131,072.
-    page_size, policy, core: see `RadixTree`.
-    kv: the pool whose K/V `fork` and `rollback` copy by themselves.
-    max_cached_tokens: most that the tree keeps besides what is locked; a longer prompt keeps its
-    beginning.
-    shares: reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
-    estimate_capacity: keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up
-    that is counted: what half or four times the memory would give. Cost: a look-up some 0.2 ms.
-    lock: around each call; hold it to make several calls at one revision.
-    Raises InvalidArgumentError.
+    Parameters
+    ----------
+    num_slots
+        Slots of the pool, a multiple of `page_size`: tokens that it holds.
+    max_requests
+        Rows of `req_to_token`: requests that live at once.
+    max_context_len
+        Columns of `req_to_token`: tokens of the longest request. None: as long as the pool allows,
+        up to 131,072.
+    page_size
+        Tokens a page, 1 or more; prompts share whole pages.
+    policy
+        What is evicted first, a name in `radixkv.tree.POLICIES`.
+    core
+        "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
+    kv
+        The pool whose K/V `fork` and `rollback` copy by themselves.
+    max_cached_tokens
+        Most that the tree keeps besides what is locked; a longer prompt keeps its beginning.
+    estimate_capacity
+        Keep `capacity_estimator` (see `CapacityEstimator`), which sees each look-up that is
+        counted: what half or four times the memory would give. Costs a look-up some 0.2 ms.
+    shares
+        Reserves and caps by salt, see `radixkv.tree.shares`; the reserves together must fit.
 
+    Attributes
+    ----------
+    lock
+        Around each call; hold it to make several calls at one revision.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
+
+    Examples
+    --------
     >>> cache = PrefixCache(16)
     >>> first = cache.admit([1, 2, 3, 4])
     >>> cache.finish(first, up_to=4)
@@ -216,11 +241,33 @@ class PrefixCache:
     ) -> MatchResult:
         """`RadixTree.match_prefix` in the present weights, counted as a look-up; takes nothing.
 
-        token_ids: (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
-        checked: as for `RadixTree.match_prefix`, here and in the look-ups below.
-        The slots, (length,) int32, may be evicted at the next call of anyone: to keep them,
-        `admit`. Cost: as `RadixTree.match_prefix`.
-        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        Cost: as `RadixTree.match_prefix`.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32 or what `as_token_ids` reads, n >= 0. Other weights match nothing.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        checked
+            As for `RadixTree.match_prefix`, here and in the look-ups below.
+
+        Returns
+        -------
+        MatchResult
+            The length matched, its slots as (length,) int32, and its handle. The slots may be
+            evicted at the next call of anyone: to keep them, `admit`.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.match(tokens, namespace, spans)
@@ -232,7 +279,27 @@ class PrefixCache:
         """`match_prefix` of each prompt, all at one revision; a bad prompt changes nothing.
 
         The native core lets other threads run meanwhile, though no other call of this cache.
-        Raises InvalidTokensError, InvalidNamespaceError.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[MatchResult]
+            One a prompt, in order.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
@@ -240,7 +307,22 @@ class PrefixCache:
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use."""
+        """The lengths of `match_batch`, in tokens, without the slots; counted as the same use.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
+        """
         return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
     @single_step
@@ -254,7 +336,30 @@ class PrefixCache:
     ) -> int:
         """Tokens cached of `token_ids`; changes nothing, recency and counters included.
 
-        Raises InvalidTokensError, InvalidContentError, InvalidNamespaceError.
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        int
+            Tokens.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.probe(tokens, namespace, spans)
@@ -263,7 +368,22 @@ class PrefixCache:
     def probe_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        """`probe` of each prompt, all at one revision."""
+        """`probe` of each prompt, all at one revision.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
+        """
         return self._lookups.probe_batch(self._reader.keys(prompts, checked), namespace)
 
     # ---- the life of a request ----
@@ -282,15 +402,48 @@ class PrefixCache:
     ) -> Request | None:
         """A request with slots for all of `token_ids`; `cached_len` of them have their K/V already.
 
-        None: no room now, nothing taken.
         At most len - 1 tokens (or `max_cached`) are matched, so that something is computed and
         gives logits.
-        store: False keeps its tokens out of the tree for good.
-        priority: what the policy of that name goes by.
-        resume: a retracted request goes on, with its id, numbers, namespace, content, store and
-        priority; what is given of these besides it must be its own.
-        Raises PromptTooLongError if it can never fit, InvalidTokensError, InvalidContentError,
-        InvalidNamespaceError, InvalidArgumentError, StaleWeightsError, RequestEndedError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 1, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        store
+            False keeps its tokens out of the tree for good.
+        max_cached
+            Most tokens to match; None: all but the last.
+        priority
+            What the policy of that name goes by.
+        resume
+            A retracted request goes on, with its id, numbers, namespace, content, store and
+            priority; what is given of these besides it must be its own.
+
+        Returns
+        -------
+        Request | None
+            The request; None: there is no room now, and nothing was taken.
+
+        Raises
+        ------
+        PromptTooLongError
+            If it can never fit.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
+        InvalidArgumentError
+            For a value out of range.
+        StaleWeightsError
+            For a namespace of other weights than the present ones.
+        RequestEndedError
+            For a request that does not run.
         """
         tokens, length = self._reader.copy_token_ids(token_ids)
         if not 0 < length <= self._longest:
@@ -330,7 +483,24 @@ class PrefixCache:
     def extend(self, request: Request, token_ids: TokenIds) -> Int32Array | None:
         """Slots, (n,) int32, for tokens about to be computed; None: no room now, nothing taken.
 
-        Raises PromptTooLongError beyond what a row or the pool can hold, RequestEndedError.
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        token_ids
+            (n,) int32: the tokens that are computed next.
+
+        Returns
+        -------
+        Int32Array | None
+            (n,) int32, where to write; None: there is no room now, and nothing was taken.
+
+        Raises
+        ------
+        PromptTooLongError
+            Beyond what a row or the pool can hold.
+        RequestEndedError
+            For a request that does not run.
         """
         self._check_running(request)
         # Read to where they belong, which is nowhere yet if there is no room.
@@ -350,6 +520,18 @@ class PrefixCache:
         """Slots, (n,) int32, for the next `n` tokens, whose ids `commit` brings later.
 
         Otherwise as `extend`. Reserving again names the same slots first.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        n
+            Tokens, 0 or more.
+
+        Returns
+        -------
+        Int32Array | None
+            (n,) int32; None: there is no room now, and nothing was taken.
         """
         self._check_running(request)
         self._check_length(request, request.length + at_least(0, n=n))
@@ -359,8 +541,23 @@ class PrefixCache:
     def commit(self, request: Request, token_ids: TokenIds) -> None:
         """The ids of the next reserved tokens.
 
-        Raises InvalidArgumentError for more than were reserved, PromptTooLongError beyond what a
-        row or the pool can hold, InvalidTokensError, RequestEndedError.
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        token_ids
+            (n,) int32, n at most what is reserved.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For more than were reserved.
+        PromptTooLongError
+            Beyond what a row or the pool can hold.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        RequestEndedError
+            For a request that does not run.
         """
         tokens = self._reader.token_ids(token_ids)
         self._check_running(request)
@@ -378,7 +575,22 @@ class PrefixCache:
 
         Where someone else published the same tokens first, the row now names the tree's slots and
         the request's duplicates are freed, behind `fence` if there is one.
-        Raises InvalidArgumentError beyond `length`, RequestEndedError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        up_to
+            Tokens whose K/V is computed, from the first on.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Beyond `length`.
+        RequestEndedError
+            For a request that does not run.
         """
         self._check_running(request)
         check_fence(fence)
@@ -393,7 +605,20 @@ class PrefixCache:
         """Publish the first `up_to` tokens, which are computed; then give everything back.
 
         None: what was published already stays, and nothing else does. Idempotent.
-        Raises InvalidArgumentError beyond `length`.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        up_to
+            Tokens whose K/V is computed, from the first on; None: those published already.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Raises
+        ------
+        InvalidArgumentError
+            Beyond `length`.
         """
         is_ours = type(request) is Request and request.pool is self.req_to_token
         if not (is_ours and request.state == "running") and self._has_ended(request):
@@ -411,7 +636,15 @@ class PrefixCache:
 
     @ending
     def abort(self, request: Request | None, *, fence: Fence | None = None) -> None:
-        """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine."""
+        """Give everything back, publish nothing more. Idempotent; None (never admitted) is fine.
+
+        Parameters
+        ----------
+        request
+            A request of this cache; None does nothing.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        """
         check_fence(fence)
         if request is None:
             return
@@ -424,7 +657,15 @@ class PrefixCache:
 
     @ending
     def retract(self, request: Request, *, fence: Fence | None = None) -> None:
-        """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent."""
+        """As `abort`, but the request can come back by `admit(..., resume=request)`. Idempotent.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        """
         check_fence(fence)
         if not self._has_ended(request):
             self._lifecycle.end(request, "retracted", fence)
@@ -435,7 +676,28 @@ class PrefixCache:
 
         They are published first (if they may be). Rows are aliased and nothing is copied, but with
         larger pages each fork gets its own copy of the part-filled last page.
-        None: no room now, nothing taken. Raises RequestEndedError, InvalidArgumentError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        n
+            How many, 1 or more.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        Forked | None
+            The requests, and what K/V is to be copied; None: there is no room now, and nothing was
+            taken.
+
+        Raises
+        ------
+        RequestEndedError
+            For a request that does not run.
+        InvalidArgumentError
+            For a value out of range.
         """
         self._check_running(request)
         check_fence(fence)
@@ -450,7 +712,27 @@ class PrefixCache:
         With larger pages, a part of a page that others may read becomes a copy first, which needs
         one page: None if there is no room, nothing taken. Otherwise what is to be copied, if
         anything is (see `Copies`).
-        Raises InvalidArgumentError, RequestEndedError.
+
+        Parameters
+        ----------
+        request
+            A request of this cache.
+        length
+            Tokens that stay, 0 to `request.length`.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        Copies | None
+            What K/V is to be copied; None: there is no room for the copy, and nothing was taken.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a value out of range.
+        RequestEndedError
+            For a request that does not run.
         """
         self._check_running(request)
         check_fence(fence)
@@ -463,6 +745,16 @@ class PrefixCache:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
 
         What is within a reserve stays.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens, 0 or more.
+
+        Returns
+        -------
+        int
+            Tokens.
         """
         return self.slots.evict(at_least(0, num_tokens=num_tokens))
 
@@ -474,8 +766,31 @@ class PrefixCache:
 
         `token_ids` stay; without any, the whole namespace goes. 0 where they are not cached whole.
         Cost: O(nodes below).
-        Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError,
-        InvalidNamespaceError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, whole pages; none: the whole namespace.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        int
+            Tokens.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a part of a page.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         check_namespace(namespace)
         return self.slots.evict_below(token_ids, self._weights.present(namespace), content)
@@ -485,6 +800,11 @@ class PrefixCache:
         """The weights changed: what was admitted before is no longer matched nor published.
 
         Everything is forgotten as in a forced `reset`. The same version again changes nothing.
+
+        Parameters
+        ----------
+        version
+            A number from 0 on; 0 stands for the present weights.
         """
         served = Namespace(weight_version=version).weight_version  # checks it
         if served != self._weights.version:
@@ -495,9 +815,18 @@ class PrefixCache:
     def reset(self, force: bool = False) -> None:
         """Forget everything cached and begin a new epoch.
 
-        Raises LiveRequestsError while requests live or pins are held. Forced, they go on with the
-        slots they have, which are freed when the last of their readers is done; they publish
-        nothing any more.
+        Forced, they go on with the slots they have, which are freed when the last of their readers
+        is done; they publish nothing any more.
+
+        Parameters
+        ----------
+        force
+            Also while requests live or pins are held.
+
+        Raises
+        ------
+        LiveRequestsError
+            While requests live or pins are held.
         """
         live, pins = len(self._lifecycle.live), self.loans.num_pins
         if not as_flag(force, "force") and (live or pins):
@@ -529,6 +858,11 @@ class PrefixCache:
         """One line for each broken invariant, I1 to I7, on sets of slots. Walks everything.
 
         Of a cache that refuses its calls: its `violations`.
+
+        Returns
+        -------
+        list[str]
+            A line for each; empty when all is well.
         """
         with self.lock:
             if self.violations:
@@ -541,6 +875,11 @@ class PrefixCache:
         What is sound is never reported, however the cache is used between two slices; what is
         broken from the first to the last is. A slice keeps the lock a millisecond or two, in the
         native core. Memory: a bit a slot, and at last what is resident once more.
+
+        Returns
+        -------
+        Iterator[list[str]]
+            What is broken, step by step.
         """
         slices = check_slices(self._view())
         while (lines := self._next_of(slices)) is not None:
@@ -573,8 +912,29 @@ class PrefixCache:
     def why_full(self, num_tokens: int, namespace: Namespace = DEFAULT) -> str | None:
         """Why `admit` answers None to a prompt of which `num_tokens` are not cached, in words.
 
-        None: there is room. Cost: O(num_slots). Raises InvalidArgumentError, InvalidNamespaceError.
+        Cost: O(num_slots).
 
+        Parameters
+        ----------
+        num_tokens
+            Tokens of the prompt that are not cached.
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        str | None
+            A sentence; None: there is room.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a value out of range.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
+
+        Examples
+        --------
         >>> cache = PrefixCache(8, max_requests=1)
         >>> cache.why_full(8)
         >>> request = cache.admit([1, 2, 3, 4, 5])
@@ -591,6 +951,11 @@ class PrefixCache:
         """Sizes and counters at one moment, of a cache that refuses its calls too.
 
         Cost: O(num_slots).
+
+        Returns
+        -------
+        CacheStats
+            Sizes in slots and counters in tokens.
         """
         with self.lock:
             return self._stats()
@@ -612,7 +977,18 @@ class PrefixCache:
         )
 
     def present(self, namespace: Namespace) -> Namespace:
-        """The namespace as it is stored: weight version 0 stands for the present weights."""
+        """The namespace as it is stored: weight version 0 stands for the present weights.
+
+        Parameters
+        ----------
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        Namespace
+            The same namespace, where its weights are not the present ones.
+        """
         weights = self._weights
         return weights.present(namespace) if weights.is_present(namespace) else namespace
 

@@ -22,12 +22,43 @@ class Request:
     [length, capacity)   the request's own slots, reserved; at larger pages the rest of the last
     page
 
-    length: tokens known. cached_len: leading tokens whose K/V was there at the last admission.
-    tokens: (length or more,) int32; beyond `length` is room to grow.
-    row, table: the row of `pool` that it holds, reserved and unused positions included.
-    generation: of the tree and the weights that its K/V belongs to.
-    prompt_tokens, cached_tokens: of the first admission; what a resumed request finds of its own is
-    resumed_tokens. published_tokens: that it added to the tree.
+    Parameters
+    ----------
+    id
+        Its number in the cache.
+    pool
+        What its row is of.
+    namespace
+        What must be equal besides the tokens.
+    content
+        Spans of its prompt.
+    store
+        Whether its tokens may be published.
+    priority
+        What the policy `priority` goes by.
+
+    Attributes
+    ----------
+    length
+        Tokens known.
+    cached_len
+        Leading tokens whose K/V was there at the last admission.
+    tokens
+        (length or more,) int32; beyond `length` is room to grow.
+    row
+        Number of the row of `pool` that it holds.
+    table
+        (max_context_len,) int32: that row, reserved and unused positions included.
+    generation
+        Of the tree and the weights that its K/V belongs to.
+    prompt_tokens
+        Tokens of the prompt at the first admission.
+    cached_tokens
+        Tokens that were cached then.
+    resumed_tokens
+        Tokens that a resumed request found of its own.
+    published_tokens
+        That it added to the tree.
     """
 
     __slots__ = (
@@ -83,7 +114,29 @@ class Request:
         handle: Handle | None,
         generation: int,
     ) -> None:
-        """Run in that row with the first `length` of `tokens`, which it may write to and grow."""
+        """Run in that row with the first `length` of `tokens`, which it may write to and grow.
+
+        Parameters
+        ----------
+        row
+            Number of the row.
+        table
+            (max_context_len,) int32: the row.
+        capacity
+            Slots in the row.
+        tokens
+            (length or more,) int32.
+        length
+            Tokens known.
+        cached_len
+            Tokens whose K/V is there.
+        shared
+            Tokens whose slots are the tree's.
+        handle
+            Of the shared tokens, locked.
+        generation
+            Of the tree and the weights.
+        """
         self.state: RequestState = "running"
         self.row, self.table, self.capacity = row, table, capacity
         self.tokens, self.length, self.cached_len = tokens, length, cached_len
@@ -93,7 +146,24 @@ class Request:
     def write(self, token_ids: Int32Array, most: int) -> int:
         """Write tokens behind those known, unless that is more than `most`; how many they are.
 
-        Amortised O(1) a token. Raises OutOfMemoryError.
+        Amortised O(1) a token.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, checked.
+        most
+            Tokens of the whole request at most.
+
+        Returns
+        -------
+        int
+            How many they are.
+
+        Raises
+        ------
+        OutOfMemoryError
+            Where there is no memory for it.
         """
         end = self.length + len(token_ids)
         if end <= most:
@@ -113,7 +183,15 @@ class Request:
         self.tokens = grown
 
     def cut(self, length: int, *, capacity: int) -> None:
-        """Know the first `length` tokens only; the row keeps its first `capacity` slots."""
+        """Know the first `length` tokens only; the row keeps its first `capacity` slots.
+
+        Parameters
+        ----------
+        length
+            Tokens that stay.
+        capacity
+            Slots that stay.
+        """
         self.length, self.capacity = length, capacity
         self._rewritten += 1
         self.cached_len = min(self.cached_len, length)

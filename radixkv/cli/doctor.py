@@ -14,7 +14,7 @@ _STYLES = {"ok": "green", "missing": "yellow", "broken": "red"}
 
 def doctor(as_json: Json = False) -> None:
     """Check everything that decides what radixkv can do here; exit code 1 if any is broken."""
-    from radixkv.doctor import examine
+    from radixkv.doctor import examine, speedups
 
     checks = examine()
     if as_json:
@@ -26,6 +26,8 @@ def doctor(as_json: Json = False) -> None:
             table.add_row(found.name, state, escape(found.detail), escape(found.advice))
         console().print(table)
         console().print(_layouts())
+        faster = speedups(checks) or ["nothing that radixkv knows of."]
+        console().print("What would make it faster here:", *map(escape, faster), sep="\n  ")
     if any(found.state == "broken" for found in checks):
         raise typer.Exit(1)
 

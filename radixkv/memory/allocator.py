@@ -13,9 +13,21 @@ from radixkv.errors import InvalidArgumentError, InvalidSlotsError, SlotNotAlloc
 class TokenToKVAllocator:
     """The slots `page_size` to `num_slots + page_size - 1`, in whole pages; page 0 is padding.
 
-    What was freed last is handed out first. core: which one it is, "native" or "python".
+    What was freed last is handed out first.
 
     A contract: `new_allocator` makes one. Cost: O(1) a slot; `free` of the Python core O(n log n).
+
+    Parameters
+    ----------
+    num_slots
+        Slots of the pool, a multiple of the page size.
+    page_size
+        Tokens a page, 1 or more.
+
+    Attributes
+    ----------
+    core
+        Which one it is, "native" or "python".
     """
 
     num_slots: int
@@ -36,35 +48,94 @@ class TokenToKVAllocator:
     def allocate(self, n: int) -> Int32Array | None:
         """`n` slots, (n,) int32, page by page; None and nothing taken if fewer are free.
 
-        Raises InvalidArgumentError if `n` is negative or no multiple of the page size.
+        Parameters
+        ----------
+        n
+            Slots, a multiple of the page size.
+
+        Returns
+        -------
+        Int32Array | None
+            (n,) int32; None: fewer are free, and nothing was taken.
+
+        Raises
+        ------
+        InvalidArgumentError
+            If `n` is negative or no multiple of the page size.
         """
         raise NotImplementedError
 
     def free(self, slots: ArrayLike) -> None:
         """Take slots back, (n,) ints, in whole pages.
 
-        Raises InvalidSlotsError for a slot of page 0, one out of range or a part of a page, and
-        SlotNotAllocatedError for one that is free already or comes twice. The message names the
-        slot; nothing was freed.
+        The message names the slot; nothing was freed.
+
+        Parameters
+        ----------
+        slots
+            (n,) ints, in whole pages.
+
+        Raises
+        ------
+        InvalidSlotsError
+            For a slot of page 0, one out of range or a part of a page.
+        SlotNotAllocatedError
+            For one that is free already or comes twice.
         """
         raise NotImplementedError
 
     def check_range(self, slots: Int32Array) -> None:
-        """Raises InvalidSlotsError for the first slot that is not in the pool."""
+        """Check that slots are in the pool.
+
+        Parameters
+        ----------
+        slots
+            (n,) int32.
+
+        Raises
+        ------
+        InvalidSlotsError
+            For the first slot that is not in the pool.
+        """
         raise NotImplementedError
 
     def free_slots(self) -> Int32Array:
-        """The free slots, (free_size,) int32, for checks: those that would be handed out."""
+        """The free slots, (free_size,) int32, for checks: those that would be handed out.
+
+        Returns
+        -------
+        Int32Array
+            (free_size,) int32.
+        """
         raise NotImplementedError
 
     def check_integrity(self) -> list[str]:
         """A line unless exactly the free slots would be handed out. Cost: O(free pages), and a scan
-        of all."""
+        of all.
+
+        Returns
+        -------
+        list[str]
+            Empty when all is well.
+        """
         raise NotImplementedError
 
     def free_marks(self, first: int, end: int) -> NDArray[np.bool_]:
         """(end - first,) bool, for checks: which slots from `first` to `end` may not be freed, as
-        they are free. Cost: O(end - first)."""
+        they are free. Cost: O(end - first).
+
+        Parameters
+        ----------
+        first
+            The first slot.
+        end
+            One more than the last.
+
+        Returns
+        -------
+        NDArray[np.bool_]
+            (end - first,) bool.
+        """
         raise NotImplementedError
 
 

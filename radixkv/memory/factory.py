@@ -9,9 +9,29 @@ def new_allocator(
 ) -> TokenToKVAllocator:
     """A full pool of `num_slots` free slots; see `TokenToKVAllocator`.
 
-    core: "native", "python", or None for the best there is; RADIXKV_CORE stands in for None.
-    Raises InvalidArgumentError, CoreUnavailableError.
+    Parameters
+    ----------
+    num_slots
+        Slots of the pool, a multiple of the page size.
+    page_size
+        Tokens a page, 1 or more.
+    core
+        "native", "python", or None for the best there is; RADIXKV_CORE stands in for None.
 
+    Returns
+    -------
+    TokenToKVAllocator
+        With all slots free.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
+    CoreUnavailableError
+        If the native core is asked for and not built.
+
+    Examples
+    --------
     >>> allocator = new_allocator(4)
     >>> allocator.allocate(3)
     array([1, 2, 3], dtype=int32)

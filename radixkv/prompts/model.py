@@ -30,9 +30,20 @@ class TokenizedPrompt(NamedTuple):
 class ModelPrompts:
     """Tokenizes text and chats by the tokenizer and the chat template in a model's folder.
 
-    folder: has tokenizer.json and, for chats, a template. engine: "sglang" or "vllm", whose way of
-    preparing a chat is followed. Thread-safe. Needs neither torch nor the model's weights.
-    Raises InvalidArgumentError for files that cannot be read, BackendUnavailableError.
+    Parameters
+    ----------
+    folder
+        Has tokenizer.json and, for chats, a template.
+    engine
+        "sglang" or "vllm", whose way of preparing a chat is followed. Thread-safe. Needs neither
+        torch nor the model's weights.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For files that cannot be read.
+    BackendUnavailableError
+        Where a package or a device is missing.
     """
 
     def __init__(self, folder: str | Path, engine: str = "sglang") -> None:
@@ -44,7 +55,23 @@ class ModelPrompts:
             self.of_chat(_SMALLEST_CHAT)
 
     def of_text(self, text: str) -> TokenizedPrompt:
-        """The prompt of a completion. Raises InvalidArgumentError for text that is empty."""
+        """The prompt of a completion.
+
+        Parameters
+        ----------
+        text
+            Not empty.
+
+        Returns
+        -------
+        TokenizedPrompt
+            Its token ids, (n,) int32.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For text that is empty.
+        """
         if not text:
             raise InvalidArgumentError("text must have one character or more; got none")
         return TokenizedPrompt(self._encode(text, starts=True))
@@ -54,7 +81,21 @@ class ModelPrompts:
 
         `messages`, `tools`, `tool_choice`, `chat_template_kwargs` and `documents` are read. An
         image or a sound is one token of content: only an engine knows how many it takes there.
-        Raises InvalidArgumentError for another body, or where the model has no template.
+
+        Parameters
+        ----------
+        body
+            JSON of a chat completion request.
+
+        Returns
+        -------
+        TokenizedPrompt
+            Its token ids, (n,) int32, and spans of content.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For another body, or where the model has no template.
         """
         if self._template.source is CHATML:
             raise InvalidArgumentError(

@@ -26,9 +26,28 @@ from radixkv.tree.tokens import as_token_ids
 class WorkerView(NamedTuple):
     """A worker as the index sees it; see `Mirror`.
 
-    epoch, revision: up to which its changes are applied. lag: revisions that it is known to have
-    made since. is_stale: whether that is many, or a snapshot is missing. silent_s: seconds since
-    its last update.
+    Attributes
+    ----------
+    worker
+        Its name.
+    state
+        waiting, current, or behind.
+    epoch
+        The life of its cache that is followed.
+    revision
+        Up to which its changes are applied.
+    lag
+        Revisions that it is known to have made since.
+    is_stale
+        Whether that is many, or a snapshot is missing.
+    silent_s
+        Seconds since its last update.
+    num_tokens
+        Tokens that it holds.
+    num_unknown
+        Updates that named what it does not hold.
+    num_late
+        Updates that came after newer ones.
     """
 
     worker: str
@@ -48,9 +67,21 @@ class PrefixIndex:
 
     Fed with the updates of any number of workers (`apply`), which come, go, restart, fall behind
     and send snapshots. A look-up walks the prompt once for all of them.
-    core: see `new_holdings`. clock: seconds, for `silent_s`.
-    version: grows when workers come or go, and when one becomes stale or no longer is.
 
+    Parameters
+    ----------
+    core
+        See `new_holdings`.
+    clock
+        Seconds, for `silent_s`.
+
+    Attributes
+    ----------
+    version
+        Grows when workers come or go, and when one becomes stale or no longer is.
+
+    Examples
+    --------
     >>> from radixkv import PrefixCache
     >>> index, cache = PrefixIndex(), PrefixCache(16)
     >>> index.add_worker("a")
@@ -83,9 +114,20 @@ class PrefixIndex:
     def add_worker(self, worker: str, *, page_size: int = 1, num_slots: int | None = None) -> None:
         """A worker of which nothing is known.
 
-        page_size, num_slots: of its cache. The index takes at most `num_slots` tokens of it, and as
-        many of a snapshot under way, whatever it reports; None: no limit.
-        Raises InvalidArgumentError for a worker that was added before.
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        page_size
+            Tokens a page of its cache.
+        num_slots
+            Slots of its cache. The index takes at most so many tokens of it, and as many of a
+            snapshot under way, whatever it reports; None: no limit.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a worker that was added before.
         """
         _check_pool(page_size, num_slots)
         as_text(worker, "worker")
@@ -101,7 +143,17 @@ class PrefixIndex:
             self.version += 1
 
     def set_pool(self, worker: str, page_size: int, num_slots: int | None) -> None:
-        """`add_worker`'s `page_size` and `num_slots`, where they become known later."""
+        """`add_worker`'s `page_size` and `num_slots`, where they become known later.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        page_size
+            Tokens a page, 1 or more.
+        num_slots
+            Slots of its cache; None: not known.
+        """
         _check_pool(page_size, num_slots)
         with self._lock:
             mirror = self._mirror(worker)
@@ -110,7 +162,18 @@ class PrefixIndex:
             self.version += 1
 
     def remove_worker(self, worker: str) -> None:
-        """Forget a worker and all it holds. Raises InvalidArgumentError for an unknown one."""
+        """Forget a worker and all it holds.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For an unknown one.
+        """
         with self._lock:
             self._mirror(worker).forget()
             del self._mirrors[worker]
@@ -136,11 +199,26 @@ class PrefixIndex:
     def apply(self, worker: str, update: Update) -> int:
         """Follow a worker's watch by one update. Cost: O(what changed).
 
-        Returns how many tokens the worker computed: those that became cached and are not part of a
-        snapshot.
         What cannot be true is counted and changes nothing of other workers; the worker is then
         "behind" until a snapshot has come (see `position`).
-        Raises InvalidArgumentError for an unknown worker.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        update
+            What a watch brought.
+
+        Returns
+        -------
+        int
+            Tokens that the worker computed: those that became cached and are not part of a
+            snapshot.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For an unknown worker.
         """
         with self._lock:
             mirror = self._mirror(worker)
@@ -153,12 +231,33 @@ class PrefixIndex:
             return mirror.num_computed - computed
 
     def position(self, worker: str) -> MirrorPosition | None:
-        """The epoch and revision after which its watch may resume; None: it takes a snapshot."""
+        """The epoch and revision after which its watch may resume; None: it takes a snapshot.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+
+        Returns
+        -------
+        MirrorPosition | None
+            Its epoch and revision; None: it takes a snapshot.
+        """
         with self._lock:
             return self._mirror(worker).position
 
     def note_revision(self, worker: str, epoch: int, revision: int) -> None:
-        """The worker answered a call with this epoch and revision: how far its watch lags."""
+        """The worker answered a call with this epoch and revision: how far its watch lags.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        epoch
+            Of the answer.
+        revision
+            Of the answer.
+        """
         at_least(0, epoch=epoch)
         at_least(0, revision=revision)
         with self._lock:
@@ -169,7 +268,13 @@ class PrefixIndex:
             self.version += before != mirror.is_stale
 
     def lose(self, worker: str) -> None:
-        """The worker's history has a gap: it is "behind" until a snapshot has come."""
+        """The worker's history has a gap: it is "behind" until a snapshot has come.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        """
         with self._lock:
             mirror = self._mirror(worker)
             mirror.lose()
@@ -184,9 +289,31 @@ class PrefixIndex:
         """The n workers and, (n,) int32, how many leading tokens each holds, in whole pages.
 
         Content (images, audio) is not compared between workers: a match ends where the first span
-        of `content` begins.
-        Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that hold any of it).
-        Raises InvalidTokensError, InvalidNamespaceError, InvalidContentError.
+        of `content` begins. Cost: O(len(token_ids)) compares, O(nodes on the path), O(workers that
+        hold any of it).
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        tuple[tuple[str, ...], Int32Array]
+            Names, and (n,) int32 tokens in whole pages.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
         """
         if content is not NO_CONTENT:
             token_ids = as_token_ids(token_ids)
@@ -207,13 +334,43 @@ class PrefixIndex:
     def lookup(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> dict[str, int]:
-        """Tokens held by each worker that holds any of the prompt, longest first; see `lengths`."""
+        """Tokens held by each worker that holds any of the prompt, longest first; see `lengths`.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        dict[str, int]
+            Tokens by worker.
+        """
         workers, lengths = self.lengths(token_ids, namespace, content=content)
         order = np.argsort(-lengths, kind="stable").tolist()
         return {workers[at]: int(lengths[at]) for at in order if lengths[at]}
 
     def length(self, worker: str, token_ids: TokenIds, namespace: Namespace = DEFAULT) -> int:
-        """How many leading tokens one worker holds, not rounded to pages; see `lengths`."""
+        """How many leading tokens one worker holds, not rounded to pages; see `lengths`.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        int
+            Tokens.
+        """
         check_namespace(namespace)
         with self._lock:
             holder, root = self._mirror(worker).holder, self._spaces.find(namespace)
@@ -223,7 +380,23 @@ class PrefixIndex:
             return int(self._holdings.lengths(token_ids, root, np.array([holder]))[0])
 
     def view(self, worker: str) -> WorkerView:
-        """How a worker stands. Raises InvalidArgumentError for an unknown one."""
+        """How a worker stands.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+
+        Returns
+        -------
+        WorkerView
+            As it is now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For an unknown one.
+        """
         with self._lock:
             return self._view(worker, self._mirror(worker), self._clock())
 
@@ -231,6 +404,11 @@ class PrefixIndex:
         """Of the n workers, in the order of `workers`: which are stale, and silent for how long.
 
         (n,) bool and (n,) float64 seconds; see `WorkerView`.
+
+        Returns
+        -------
+        tuple[BoolArray, FloatArray]
+            (n,) bool, and (n,) float64 seconds.
         """
         with self._lock:
             return self._rows.is_stale.copy(), self._clock() - self._rows.updated_at
@@ -250,7 +428,18 @@ class PrefixIndex:
         )
 
     def runs(self, worker: str) -> Runs:
-        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks."""
+        """All that a worker holds, as `radixkv.cache.runs.replay` would give it. For checks.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+
+        Returns
+        -------
+        Runs
+            By the number of the run.
+        """
         with self._lock:
             rows = self._holdings.runs(self._mirror(worker).holder)
             names = [self._spaces.name(row.root) for row in rows]
@@ -276,7 +465,13 @@ class PrefixIndex:
             return self._holdings.num_bytes
 
     def check_integrity(self) -> list[str]:
-        """One line for each broken invariant; walks everything. Empty when all is well."""
+        """One line for each broken invariant; walks everything. Empty when all is well.
+
+        Returns
+        -------
+        list[str]
+            A line for each; empty when all is well.
+        """
         with self._lock:
             return self._holdings.check_integrity()
 

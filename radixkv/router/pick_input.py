@@ -16,12 +16,25 @@ IntArray: TypeAlias = NDArray[np.int64]
 class PickInput(NamedTuple):
     """One prompt to place and the n workers that may get it; each array is (n,), an item a worker.
 
-    lengths: int32 tokens of the prompt that each holds; float64 where some workers are stale, whose
-    tokens count less. loads: float64, requests under way or any other one unit. pending: float64,
-    tokens that the requests under way still cost each. recent_loads: float64, tokens that each
-    computed recently or has been sent to compute. last_picked: int64, when each was picked last, as
-    a count of picks. prompt_length: tokens, at least 1.
-    key: returns what belongs together (a session, a tenant), or the beginning of the prompt.
+    Attributes
+    ----------
+    workers
+        (n,) names.
+    lengths
+        int32 tokens of the prompt that each holds; float64 where some workers are stale, whose
+        tokens count less.
+    loads
+        float64, requests under way or any other one unit.
+    pending
+        float64, tokens that the requests under way still cost each.
+    recent_loads
+        float64, tokens that each computed recently or has been sent to compute.
+    last_picked
+        int64, when each was picked last, as a count of picks.
+    prompt_length
+        Tokens, at least 1.
+    key
+        Returns what belongs together (a session, a tenant), or the beginning of the prompt.
     """
 
     workers: tuple[str, ...]
@@ -35,7 +48,15 @@ class PickInput(NamedTuple):
 
 
 class RoutingChoice(NamedTuple):
-    """The position of the chosen worker, and the reason as text for people."""
+    """The position of the chosen worker, and the reason as text for people.
+
+    Attributes
+    ----------
+    at
+        Position in `PickInput.workers`.
+    reason
+        Why, for a person.
+    """
 
     at: int
     reason: str

@@ -34,9 +34,26 @@ from radixkv.tree.content import Content
 class Pick(NamedTuple):
     """Where a prompt goes. Hand it to `Router.finish` when the request has ended.
 
-    matched_length: tokens that the worker holds. best_length: the longest match of any that could
-    be picked. reason: for a person. to_compute: tokens that the worker does not hold.
-    beginning: of the prompt, where the router looks again. owner: who picked, see `Router.pick`.
+    Attributes
+    ----------
+    worker
+        The worker's name.
+    matched_length
+        Tokens that the worker holds.
+    best_length
+        The longest match of any that could be picked.
+    reason
+        For a person.
+    id
+        Names the pick in `Router.finish_by_id`.
+    to_compute
+        Tokens that the worker does not hold.
+    namespace
+        Of the prompt.
+    beginning
+        Of the prompt, where the router looks again.
+    owner
+        Who picked, see `Router.pick`.
     """
 
     worker: str
@@ -54,10 +71,22 @@ class Pick(NamedTuple):
 class WorkerStatus:
     """A worker as the router sees it.
 
-    load: of its picks that have not ended. recent_load: tokens that it computed recently, or is to
-    compute; see `Router`. staleness_weight: what its matches count, 0 to 1.
-    is_here: whether it is known to live. last_error: of its watch or of a probe, until it answers
-    again.
+    Attributes
+    ----------
+    view
+        As the index sees it.
+    address
+        For people.
+    load
+        Of its picks that have not ended.
+    recent_load
+        Tokens that it computed recently, or is to compute; see `Router`.
+    staleness_weight
+        What its matches count, 0 to 1.
+    is_here
+        Whether it is known to live.
+    last_error
+        Of its watch or of a probe, until it answers again.
     """
 
     view: WorkerView
@@ -72,18 +101,36 @@ class WorkerStatus:
 class Router:
     """Chooses the worker of each prompt, in microseconds, without a call to any. Thread-safe.
 
-    policy: a name in `POLICIES`, or a `RoutingPolicy`. core: see `new_holdings`.
-    silent_after_s: what a worker holds counts half as much for each such time that it is silent
-    beyond the first. gone_after_s: a worker that is silent for longer, or whose watch fails, is
-    picked only where all are.
-    load_window_s: a pick that is not finished by then counts as finished.
-    recent_half_life_s: tokens that a worker has computed count half as much in its recent load
-    after each such time.
-    probe_every_s: how often each worker that has a client is probed, which shows how far its watch
-    lags.
-    cache_misses: of finished picks (a sample), how many workers did not cache the prompt's
-    beginning. Where many did not, the router is asked about other tokens than the engines see.
+    Parameters
+    ----------
+    policy
+        A name in `POLICIES`, or a `RoutingPolicy`.
+    core
+        See `new_holdings`.
+    silent_after_s
+        Seconds: what a worker holds counts half as much for each such time that it is silent beyond
+        the first.
+    gone_after_s
+        Seconds: a worker that is silent for longer, or whose watch fails, is picked only where all
+        are.
+    load_window_s
+        Seconds after which a pick that is not finished counts as finished.
+    recent_half_life_s
+        Seconds: tokens that a worker has computed count half as much in its recent load after each
+        such time.
+    probe_every_s
+        Seconds between probes of each worker that has a client, which shows how far its watch lags.
+    clock
+        Returns seconds that only grow.
 
+    Attributes
+    ----------
+    cache_misses
+        Of finished picks (a sample), how many workers did not cache the prompt's beginning. Where
+        many did not, the router is asked about other tokens than the engines see.
+
+    Examples
+    --------
     >>> from radixkv import PrefixCache
     >>> router, cache = Router(), PrefixCache(16)
     >>> router.add_worker("a")
@@ -142,9 +189,23 @@ class Router:
     ) -> None:
         """A worker that prompts may go to from now on.
 
-        page_size, num_slots: see `PrefixIndex.add_worker`.
-        source: begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
-        Raises InvalidArgumentError for a worker that was added before.
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        source
+            Begins its watch (see `feeding.py`); a thread follows it. None: feed it by `apply`.
+        page_size
+            Tokens a page of its cache.
+        num_slots
+            Slots of its cache; see `PrefixIndex.add_worker`.
+        address
+            For people, in `workers`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a worker that was added before.
         """
         as_text(address, "address")
         if source is not None and not callable(source):
@@ -160,7 +221,19 @@ class Router:
     def follow(self, worker: str, client: WorkerClient, *, address: str = "") -> None:
         """`add_worker`, fed by a client's watch. The client stays open until the worker goes.
 
-        Raises InvalidArgumentError for a worker that was added before.
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        client
+            Of the worker's server, such as a `Client`.
+        address
+            For people, in `workers`.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a worker that was added before.
         """
         if not callable(getattr(client, "watch", None)):
             raise InvalidArgumentError(f"client must be a client of a worker; got {client!r}")
@@ -169,7 +242,18 @@ class Router:
             self._prober.add(worker, client, self._feeders[worker])
 
     def remove_worker(self, worker: str) -> None:
-        """No prompt goes there from now on; its watch ends. InvalidArgumentError if unknown."""
+        """No prompt goes there from now on; its watch ends.
+
+        Parameters
+        ----------
+        worker
+            The worker's name.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For an unknown name.
+        """
         as_text(worker, "worker")
         self._prober.remove(worker)
         with self.lock:
@@ -184,7 +268,17 @@ class Router:
     def apply(self, worker: str, update: Update) -> None:
         """Follow a worker's watch by one update; see `PrefixIndex.apply`.
 
-        Raises InvalidArgumentError for an unknown worker.
+        Parameters
+        ----------
+        worker
+            The worker's name.
+        update
+            What a watch brought.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For an unknown worker.
         """
         computed = self.index.apply(worker, update)
         if computed:
@@ -193,7 +287,13 @@ class Router:
                 self._loads.add_computed(worker, computed)
 
     def workers(self) -> list[WorkerStatus]:
-        """All workers, by name."""
+        """All workers, by name.
+
+        Returns
+        -------
+        list[WorkerStatus]
+            As the router sees them now.
+        """
         with self.lock:
             self._loads.advance(self._clock())
             return [self._status(worker) for worker in sorted(self.index.workers)]
@@ -241,12 +341,38 @@ class Router:
     ) -> Pick:
         """The worker that a prompt goes to; it counts as its load until `finish`.
 
-        key: what belongs together (a session, a tenant), for policies that go by it; None: the
-        prompt's first 64 tokens.
-        loads: present loads of the workers that may be picked, in one unit, instead of those
-        counted here. load_weight: what this prompt adds to the load counted here.
-        owner: whose pick it is; `finish_by_id` of another does not end it.
-        Raises NoWorkersError, InvalidTokensError, InvalidArgumentError for an unknown worker.
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        key
+            What belongs together (a session, a tenant), for policies that go by it; None: the
+            prompt's first 64 tokens.
+        loads
+            Present loads of the workers that may be picked, in one unit, instead of those counted
+            here.
+        load_weight
+            What this prompt adds to the load counted here.
+        owner
+            Whose pick it is; `finish_by_id` of another does not end it.
+
+        Returns
+        -------
+        Pick
+            The worker and tokens that it holds; hand it to `finish`.
+
+        Raises
+        ------
+        NoWorkersError
+            Where no worker may be picked.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidArgumentError
+            For an unknown worker.
         """
         if type(load_weight) is not float or load_weight != 1.0:
             check_load(load_weight, "load_weight")
@@ -300,7 +426,13 @@ class Router:
         return asked, lengths[among]
 
     def finish(self, pick: Pick) -> None:
-        """The request has ended, successfully or not. Idempotent."""
+        """The request has ended, successfully or not. Idempotent.
+
+        Parameters
+        ----------
+        pick
+            What `pick` returned.
+        """
         if not isinstance(pick, Pick):
             raise InvalidArgumentError(f"pick must be what Router.pick gave; got {pick!r}")
         with self.lock:
@@ -308,7 +440,15 @@ class Router:
                 self.cache_misses.check(pick.worker, pick.namespace, pick.beginning)
 
     def finish_by_id(self, pick_id: int, owner: str = "") -> None:
-        """`finish`, where only `Pick.id` is known; nothing for a pick of another owner."""
+        """`finish`, where only `Pick.id` is known; nothing for a pick of another owner.
+
+        Parameters
+        ----------
+        pick_id
+            `Pick.id`.
+        owner
+            Who picked.
+        """
         as_text(owner, "owner")
         with self.lock:
             pick = self._loads.open_pick(as_int(pick_id, "pick_id"))
@@ -316,7 +456,18 @@ class Router:
                 self.finish(pick)
 
     def num_open(self, owner: str) -> int:
-        """Picks of `owner` that have not ended."""
+        """Picks of `owner` that have not ended.
+
+        Parameters
+        ----------
+        owner
+            Who picked.
+
+        Returns
+        -------
+        int
+            Picks.
+        """
         as_text(owner, "owner")
         with self.lock:
             self._loads.advance(self._clock())

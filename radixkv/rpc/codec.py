@@ -17,7 +17,15 @@ from radixkv.v1 import types_pb2
 
 
 class Prompt(NamedTuple):
-    """A prompt whose placeholder tokens stand for something: spans (start, length, id: bytes)."""
+    """A prompt whose placeholder tokens stand for something: spans (start, length, id: bytes).
+
+    Attributes
+    ----------
+    token_ids
+        (n,) int32, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+    content
+        What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+    """
 
     token_ids: TokenIds
     content: Content = ()

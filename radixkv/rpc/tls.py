@@ -15,8 +15,15 @@ from radixkv.errors import InvalidArgumentError
 class Tls:
     """PEM files. A server needs certificate and key; a client only to identify itself.
 
-    ca: what the other side's certificate must be signed by. A server with it takes only clients
-    with such a certificate; a client without it trusts what gRPC trusts.
+    Attributes
+    ----------
+    certificate
+        Of this side; None: it does not identify itself.
+    key
+        Its key.
+    ca
+        What the other side's certificate must be signed by. A server with it takes only clients
+        with such a certificate; a client without it trusts what gRPC trusts.
     """
 
     certificate: Path | None = None
@@ -24,7 +31,18 @@ class Tls:
     ca: Path | None = None
 
     def server_credentials(self) -> grpc.ServerCredentials:
-        """For `add_secure_port`. Raises InvalidArgumentError for files that cannot be read."""
+        """For `add_secure_port`.
+
+        Returns
+        -------
+        grpc.ServerCredentials
+            They follow the files.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For files that cannot be read.
+        """
         if self.certificate is None or self.key is None:
             raise InvalidArgumentError(
                 "certificate and key must be given for a server; got one of them, or neither"
@@ -32,7 +50,18 @@ class Tls:
         return _Reloading(self).credentials()
 
     def channel_credentials(self) -> grpc.ChannelCredentials:
-        """For a client's channel. Raises InvalidArgumentError for files that cannot be read."""
+        """For a client's channel.
+
+        Returns
+        -------
+        grpc.ChannelCredentials
+            Of the files as they are now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For files that cannot be read.
+        """
         if (self.certificate is None) != (self.key is None):
             # gRPC would end the process.
             raise InvalidArgumentError(
@@ -43,7 +72,13 @@ class Tls:
         return grpc.ssl_channel_credentials(*contents)
 
     def configuration(self) -> grpc.ServerCertificateConfiguration:
-        """What the files hold now."""
+        """What the files hold now.
+
+        Returns
+        -------
+        grpc.ServerCertificateConfiguration
+            For gRPC.
+        """
         key, certificate = _read(self.key), _read(self.certificate)
         assert key is not None
         assert certificate is not None
@@ -71,7 +106,13 @@ class Tls:
             ) from error
 
     def stamps(self) -> tuple[int, ...]:
-        """Changes when a file does."""
+        """Changes when a file does.
+
+        Returns
+        -------
+        tuple[int, ...]
+            One a file.
+        """
         paths = (self.certificate, self.key, self.ca)
         return tuple(Path(path).stat().st_mtime_ns for path in paths if path is not None)
 

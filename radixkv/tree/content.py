@@ -24,7 +24,17 @@ LONGEST_ID_BYTES = 256
 
 
 class ContentSpan(NamedTuple):
-    """`length` tokens from `start` on stand for the content `id`, which is compared in full."""
+    """`length` tokens from `start` on stand for the content `id`, which is compared in full.
+
+    Attributes
+    ----------
+    start
+        First token of the span.
+    length
+        Tokens in it, 1 or more.
+    id
+        Identity of the content, 1 to 256 bytes.
+    """
 
     start: int
     length: int

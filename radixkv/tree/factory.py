@@ -15,13 +15,31 @@ def new_tree(
 ) -> RadixTree:
     """An empty tree of the core that is to run.
 
-    page_size: tokens a page, 1 or more. policy: what is evicted first, a name in
-    `radixkv.tree.POLICIES`.
-    shares: reserves and caps by salt, see `radixkv.tree.shares`.
-    core: "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
-    Raises InvalidArgumentError for an unknown policy or core, a bad page size or share, and
-    CoreUnavailableError if the native core is asked for and not built.
+    Parameters
+    ----------
+    page_size
+        Tokens a page, 1 or more.
+    policy
+        What is evicted first, a name in `radixkv.tree.POLICIES`.
+    core
+        "native", "python", or None: RADIXKV_CORE if it is set, else native where it is built.
+    shares
+        Reserves and caps by salt, see `radixkv.tree.shares`.
 
+    Returns
+    -------
+    RadixTree
+        Without anything cached.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For an unknown policy or core, a bad page size or share.
+    CoreUnavailableError
+        If the native core is asked for and not built.
+
+    Examples
+    --------
     >>> tree = new_tree()
     >>> tree.insert([1, 2, 3], [11, 12, 13]).prefix_length
     0
@@ -56,6 +74,18 @@ def new_tickets(num_tickets: int, core: str | None = None) -> Tickets:
 def new_reader(core: str | None = None) -> Reader:
     """What reads token ids in the core that is to run; see `new_tree` for `core` and the errors.
 
+    Parameters
+    ----------
+    core
+        "native" or "python"; None: as `RADIXKV_CORE` says, else the native one where it is built.
+
+    Returns
+    -------
+    Reader
+        Of that core.
+
+    Examples
+    --------
     >>> new_reader().token_ids(b"\\1\\0\\0\\0")
     array([1], dtype=int32)
     """

@@ -13,11 +13,24 @@ LONGEST_FIELD_BYTES = 256
 class Namespace:
     """A tagged tuple, compared field by field and never joined; None and "" differ.
 
-    salt: of the tenant, set by a party the tenants cannot impersonate.
-    adapter: LoRA or other adapter. extra_key: whatever else the engine keeps apart.
-    weight_version: 0 to 2**64 - 1; 0 stands for the present weights in `PrefixCache`.
-    Raises InvalidNamespaceError for a field of another type, or above 256 bytes of UTF-8.
+    Attributes
+    ----------
+    salt
+        Of the tenant, set by a party the tenants cannot impersonate.
+    adapter
+        LoRA or other adapter.
+    extra_key
+        Whatever else the engine keeps apart.
+    weight_version
+        0 to 2**64 - 1; 0 stands for the present weights in `PrefixCache`.
 
+    Raises
+    ------
+    InvalidNamespaceError
+        For a field of another type, or above 256 bytes of UTF-8.
+
+    Examples
+    --------
     >>> Namespace(salt="ab", adapter="c") == Namespace(salt="a", adapter="bc")
     False
     """

@@ -21,13 +21,28 @@ class Handle:
 
     Belongs to its tree and epoch. Valid while its tokens are cached, whatever is split around it; a
     locked handle keeps them cached.
+
+    Attributes
+    ----------
+    length
+        Tokens from the root to it.
     """
 
     length: int
 
 
 class MatchResult(NamedTuple):
-    """length: tokens matched, in whole pages. slots: (length,) int32, a copy. handle: of these."""
+    """What is cached of a prompt.
+
+    Attributes
+    ----------
+    length
+        Tokens matched, in whole pages.
+    slots
+        (length,) int32, a copy.
+    handle
+        Of these.
+    """
 
     length: int
     slots: Int32Array
@@ -35,10 +50,17 @@ class MatchResult(NamedTuple):
 
 
 class InsertResult(NamedTuple):
-    """prefix_length: tokens that were cached before.
+    """What an insert found.
 
-    slots: (prefix_length - after.length,) int32, the tree's own for these tokens, those of `after`
-    left out. handle: of all whole pages of the key.
+    Attributes
+    ----------
+    prefix_length
+        Tokens that were cached before.
+    slots
+        (prefix_length - after.length,) int32, the tree's own for these tokens, those of `after`
+        left out.
+    handle
+        Of all whole pages of the key.
     """
 
     prefix_length: int
@@ -83,7 +105,37 @@ class PublishResult(NamedTuple):
 
 
 class NodeInfo(NamedTuple):
-    """A node as `walk` shows it. `codes` are token ids, or negative inside content spans."""
+    """A node as `walk` shows it. `codes` are token ids, or negative inside content spans.
+
+    Attributes
+    ----------
+    id
+        Its number, 1 or more.
+    parent_id
+        Its parent's; 0: it is a child of its namespace's root.
+    namespace
+        Whose tree of prefixes it is in.
+    start
+        Tokens above it.
+    codes
+        (n,) int32: token ids, or negative inside content spans.
+    slots
+        (n,) int32: their slots.
+    lock_ref
+        Locks on it and below.
+    recency
+        Larger where it was used later.
+    hit_count
+        Whole inserts that used it.
+    priority
+        The highest that it was inserted with.
+    is_leaf
+        Whether it has no children.
+    run
+        The stored run that it is part of.
+    run_offset
+        Tokens of that run before it.
+    """
 
     id: int
     parent_id: int  # 0: a child of its namespace's root
@@ -149,8 +201,21 @@ class Stored:
     """Tokens became cached: run `run` continues `parent_run` after its first `parent_offset`
     tokens.
 
-    parent_run 0: it starts at the root of `namespace`. codes: (n,) int32, token ids or, inside
-    content spans, negative numbers that name the content within this epoch.
+    parent_run 0: it starts at the root of `namespace`.
+
+    Attributes
+    ----------
+    run
+        Its number.
+    parent_run
+        The run that it continues; 0: it starts at the root.
+    parent_offset
+        Tokens of that run before it.
+    codes
+        (n,) int32, token ids or, inside content spans, negative numbers that name the content
+        within this epoch.
+    namespace
+        Where it is cached.
     """
 
     run: int
@@ -162,7 +227,15 @@ class Stored:
 
 @dataclass(frozen=True, slots=True)
 class Trimmed:
-    """Run `run` kept its first `keep` tokens; 0: it is gone."""
+    """Run `run` kept its first `keep` tokens; 0: it is gone.
+
+    Attributes
+    ----------
+    run
+        Its number.
+    keep
+        Tokens of it that stay; 0: it is gone.
+    """
 
     run: int
     keep: int
@@ -260,13 +333,22 @@ class Ledger(Protocol):
 class RadixTree:
     """A radix tree over token ids whose nodes hold the slots of their tokens.
 
-    page_size: tokens a page, 1 or more; keys are shared and evicted in whole pages.
-    policy: what is evicted first, a name in `radixkv.tree.POLICIES`.
-    shares: reserves and caps by salt, see `radixkv.tree.shares`.
-    core: which one it is, "native" or "python".
-
     A contract: `new_tree` makes one. Nothing recurses. Not thread-safe: `PrefixCache` puts a lock
     around it.
+
+    Parameters
+    ----------
+    page_size
+        Tokens a page, 1 or more; keys are shared and evicted in whole pages.
+    policy
+        What is evicted first, a name in `radixkv.tree.POLICIES`.
+    shares
+        Reserves and caps by salt, see `radixkv.tree.shares`.
+
+    Attributes
+    ----------
+    core
+        Which one it is, "native" or "python".
     """
 
     page_size: int
@@ -293,23 +375,73 @@ class RadixTree:
         matched in part keeps its own. The slots stay valid only while the handle is locked.
 
         Cost: O(length) compares, O(nodes on the path) look-ups.
-        token_ids: (n,) int32, n >= 0, ids >= 0. content: what placeholder tokens stand for, spans
-        (start, length, id: bytes). checked: the tokens are what a `Reader` gave, (n,) int32, the
-        spans what `check_content` gave; neither is read again.
-        Raises InvalidTokensError, InvalidContentError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, ids >= 0.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for, spans (start, length, id: bytes).
+        checked
+            The tokens are what a `Reader` gave, (n,) int32, the spans what `check_content` gave;
+            neither is read again.
+
+        Returns
+        -------
+        MatchResult
+            The length matched, its slots as (length,) int32, and its handle.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
         """
         raise NotImplementedError
 
     def match_handle(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> Handle:
-        """The handle of `match_prefix`, without the slots: `path_slots` gives them."""
+        """The handle of `match_prefix`, without the slots: `path_slots` gives them.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        Handle
+            Of what is cached.
+        """
         raise NotImplementedError
 
     def path_slots(self, handle: Handle) -> Int64Array:
         """(handle.length,) int64, new: the slots of a handle's tokens.
 
-        They stay valid only while the handle is locked. Cost: O(length). Raises StaleHandleError.
+        They stay valid only while the handle is locked. Cost: O(length).
+
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+
+        Returns
+        -------
+        Int64Array
+            (handle.length,) int64, new.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
         """
         raise NotImplementedError
 
@@ -317,7 +449,25 @@ class RadixTree:
         """`path_slots` as slices of slots that follow one another; None: they are more than `most`.
 
         Cost: O(nodes on the path) where each node's slots follow one another, else O(length).
-        Raises StaleHandleError, InvalidArgumentError.
+
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+        most
+            Slices to return at most.
+
+        Returns
+        -------
+        list[slice] | None
+            In the order of the tokens; None: they are more than `most`.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
+        InvalidArgumentError
+            For a value out of range.
         """
         raise NotImplementedError
 
@@ -327,14 +477,42 @@ class RadixTree:
         """`match_prefix` of each prompt, in order; a bad prompt raises before anything changes.
 
         The native core lets other threads run meanwhile: the prompts must not change.
-        checked: as for `match_prefix`.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            As for `match_prefix`.
+
+        Returns
+        -------
+        list[MatchResult]
+            One a prompt, in order.
         """
         raise NotImplementedError
 
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
-        """The lengths of `match_batch`, without the slots; counts as a use like any match."""
+        """The lengths of `match_batch`, without the slots; counts as a use like any match.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
+        """
         raise NotImplementedError
 
     def probe(
@@ -345,7 +523,24 @@ class RadixTree:
         content: Content = (),
         checked: bool = False,
     ) -> int:
-        """How many tokens `match_prefix` would match; changes nothing, not even recency."""
+        """How many tokens `match_prefix` would match; changes nothing, not even recency.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        int
+            Tokens.
+        """
         raise NotImplementedError
 
     def probe_batch(
@@ -354,6 +549,20 @@ class RadixTree:
         """`probe` of each prompt, in order; a bad prompt raises before any answer.
 
         The native core lets other threads run meanwhile: the prompts must not change.
+
+        Parameters
+        ----------
+        prompts
+            Prompts, each as `token_ids` of `match_prefix`.
+        namespace
+            What must be equal besides the tokens.
+        checked
+            The tokens and spans were read and checked before, and are not read again.
+
+        Returns
+        -------
+        list[int]
+            Tokens cached of each prompt.
         """
         raise NotImplementedError
 
@@ -361,13 +570,35 @@ class RadixTree:
         """Protect exactly the handle's tokens from eviction, once more.
 
         A handle that ends inside a node splits it there; then the path of the head is refreshed
-        (the rest keeps its recency). Cost: O(nodes on the path). Raises StaleHandleError for a
-        handle of another tree, another epoch or evicted tokens.
+        (the rest keeps its recency). Cost: O(nodes on the path).
+
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree, another epoch or evicted tokens.
         """
         raise NotImplementedError
 
     def dec_lock_ref(self, handle: Handle) -> None:
-        """Undo one `inc_lock_ref`; refreshes nothing. Raises NotLockedError, StaleHandleError."""
+        """Undo one `inc_lock_ref`; refreshes nothing.
+
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+
+        Raises
+        ------
+        NotLockedError
+            For a handle that is not locked.
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
+        """
         raise NotImplementedError
 
     def insert(
@@ -386,14 +617,48 @@ class RadixTree:
 
         Frees nothing: the caller first points its row at the returned slots, then frees its
         duplicates. Refreshes the path; priorities on it rise to `priority`.
-        chunked: more of this key is coming, so the path's hit counts wait for the last insert.
-        after: a locked handle of the key's beginning. Its tokens are not compared again (the caller
-        guarantees them), and `slots` are those of the tokens behind it.
 
-        Cost: O(length) compares and copies. slots: (n,) int32, one a token. checked: as for
-        `match_prefix`, slots included.
-        Raises InvalidTokensError, InvalidSlotsError, InvalidContentError, InvalidArgumentError,
-        NotLockedError, StaleHandleError, and then nothing changed.
+        Cost: O(length) compares and copies.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        slots
+            (n,) int32, one a token.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+        priority
+            What the policy `priority` goes by, -2**31 to 2**31 - 1.
+        chunked
+            More of this key is coming, so the path's hit counts wait for the last insert.
+        after
+            A locked handle of the key's beginning. Its tokens are not compared again (the caller
+            guarantees them), and `slots` are those of the tokens behind it.
+        checked
+            As for `match_prefix`, slots included.
+
+        Returns
+        -------
+        InsertResult
+            The length cached before, the tree's slots for it as int32, and the key's handle.
+
+        Raises
+        ------
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidSlotsError
+            For slots that the pool does not have.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
+        InvalidArgumentError
+            For a value out of range.
+        NotLockedError
+            For a handle that is not locked.
+        StaleHandleError
+            And then nothing changed.
         """
         raise NotImplementedError
 
@@ -409,8 +674,30 @@ class RadixTree:
     ) -> InsertFromResult:
         """`insert` with tickets for slots, taken for just those tokens that are not there yet.
 
-        tickets: of this tree's core. What the tree evicts the caller gives back to them.
-        Cost and errors as `insert`; also raises OutOfSlotsError where fewer are free.
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        tickets
+            Of this tree's core. What the tree evicts the caller gives back to them.
+        namespace
+            What must be equal besides the tokens.
+        priority
+            What the policy `priority` goes by, -2**31 to 2**31 - 1.
+        chunked
+            See `insert`.
+        after
+            See `insert`.
+
+        Returns
+        -------
+        InsertFromResult
+            As of `insert`, and the tickets that were taken.
+
+        Raises
+        ------
+        OutOfSlotsError
+            Where fewer tickets are free; other errors and the cost are those of `insert`.
         """
         raise NotImplementedError
 
@@ -429,14 +716,41 @@ class RadixTree:
         """Match, lock, evict and allocate in one call: `row` gets slots for all tokens and `extra`
         more, in whole pages.
 
-        length: of the first so many of `token_ids`; None: of all. At most `max_cached` are matched
-        (None: all). Without room now nothing stays taken,
-        though tokens may have been evicted whose slots wait behind a fence.
+        Without room now nothing stays taken, though tokens may have been evicted whose slots wait
+        behind a fence.
 
         The caller has checked the tokens (`as_token_ids`), the spans (`check_content`) and the
-        namespace; nothing is checked again. row: (m,) int32, written to.
-        Cost: as `match_prefix`, `inc_lock_ref` and `evict`.
-        Raises InvalidArgumentError for a row that is too short or cannot be written.
+        namespace; nothing is checked again. Cost: as `match_prefix`, `inc_lock_ref` and `evict`.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, checked.
+        ledger
+            What keeps the slots outside the tree.
+        row
+            (m,) int32, written to.
+        namespace
+            What must be equal besides the tokens.
+        content
+            Checked spans.
+        max_cached
+            Most tokens to match; None: all.
+        extra
+            Slots beyond those of the tokens.
+        length
+            The first so many of `token_ids` are meant; None: all.
+
+        Returns
+        -------
+        AdmitResult
+            Tokens matched, their handle, which is locked, and tokens evicted; handle None: no room
+            now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a row that is too short or cannot be written.
         """
         raise NotImplementedError
 
@@ -457,7 +771,6 @@ class RadixTree:
     ) -> PublishResult:
         """Insert the tokens with the slots of `row`, and move the lock from `held` to all of them.
 
-        length: the first so many of `token_ids`; None: all. unlock: nothing stays locked.
         [0, held.length) was the tree's and is not compared again (see `insert`, `after`).
 
             row     [ tree's | own, already there  | own, new      ]
@@ -465,8 +778,38 @@ class RadixTree:
                              remapped, then freed    handed over
 
         The row names the tree's slots before the duplicates are freed, behind `fence` if there is
-        one. What the caller has checked is as for `admit`.
-        Cost: as `insert`. Raises as `insert` does, and then nothing changed.
+        one. What the caller has checked is as for `admit`. Cost and errors are those of `insert`;
+        after an error nothing changed.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, checked.
+        ledger
+            What keeps the slots outside the tree.
+        row
+            (m,) int32, written to.
+        namespace
+            What must be equal besides the tokens.
+        content
+            Checked spans.
+        priority
+            What the policy `priority` goes by, -2**31 to 2**31 - 1.
+        chunked
+            More of this key is coming; see `insert`.
+        held
+            The request's handle, locked; None: it has none.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+        length
+            The first so many of `token_ids` are meant; None: all.
+        unlock
+            Nothing stays locked.
+
+        Returns
+        -------
+        PublishResult
+            Tokens cached before, and the handle of the key, which is locked.
         """
         raise NotImplementedError
 
@@ -475,9 +818,23 @@ class RadixTree:
     ) -> tuple[Int32Array | None, int]:
         """`n` free slots of `ledger`, (n,) int32, and how many tokens were evicted for them.
 
-        n: whole pages. namespace: for whom, see `evict`. None, and nothing is taken, if there is no
-        room now. Slots behind a fence count as room: if they suffice the answer is None too, and
-        nothing is evicted for them. Cost: as `evict`.
+        Cost: as `evict`.
+
+        Parameters
+        ----------
+        n
+            Whole pages.
+        ledger
+            What keeps the slots outside the tree.
+        namespace
+            For whom, see `evict`. None, and nothing is taken, if there is no room now. Slots behind
+            a fence count as room: if they suffice the answer is None too, and nothing is evicted
+            for them.
+
+        Returns
+        -------
+        tuple[Int32Array | None, int]
+            (n,) int32, or None without room now; and tokens evicted.
         """
         slots = ledger.take(n)
         if slots is not None:
@@ -496,12 +853,30 @@ class RadixTree:
 
         Leaves first, in the order of the policy; the last victim is trimmed from its tail. Fewer if
         `room_for` the namespace is less.
-        namespace: for whom. What is within the reserve of another share stays, and so does all that
-        is within one where there is no namespace. wanted: tokens that it is about to store: of its
-        own share first goes what they would bring beyond the cap.
 
         Cost: O(m), and O(log leaves) a victim, whatever else is cached; O(shares) more where there
-        are any. Raises InvalidArgumentError for a negative number.
+        are any.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens, rounded up to whole pages.
+        namespace
+            For whom. What is within the reserve of another share stays, and so does all that is
+            within one where there is no namespace.
+        wanted
+            Tokens that it is about to store: of its own share first goes what they would bring
+            beyond the cap.
+
+        Returns
+        -------
+        Int32Array
+            (m,) int32: the slots that are free now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a negative number.
         """
         raise NotImplementedError
 
@@ -512,14 +887,49 @@ class RadixTree:
 
         `token_ids` stay cached; without any, all of the namespace goes. Where they are not cached
         whole, nothing is below them. Cost: as `match_prefix`, and O(nodes below).
-        Raises InvalidArgumentError for a part of a page, InvalidTokensError, InvalidContentError.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        Int32Array
+            (m,) int32: the slots that are free now.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a part of a page.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidContentError
+            For spans that overlap, or lie outside the prompt.
         """
         raise NotImplementedError
 
     def path_of(self, handle: Handle) -> KeptPath:
         """The tokens of a handle and their slots, copies. Refreshes nothing. Cost: O(length).
 
-        Raises StaleHandleError.
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+
+        Returns
+        -------
+        KeptPath
+            (length,) int32 each, copies.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
         """
         raise NotImplementedError
 
@@ -527,6 +937,11 @@ class RadixTree:
         """Evict what shares keep beyond their caps, besides what is locked; returns the slots.
 
         Cost: O(shares), and as `evict`.
+
+        Returns
+        -------
+        Int32Array
+            (m,) int32: the slots that are free now.
         """
         raise NotImplementedError
 
@@ -535,7 +950,16 @@ class RadixTree:
 
         Of any clock that goes forward; one that goes back counts as no time passed. The same times
         give the same victims: with several ranks, give the time that came with the request.
-        Raises InvalidArgumentError for a time below 0.
+
+        Parameters
+        ----------
+        milliseconds
+            The time now, in milliseconds, which only grows.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For a time below 0.
         """
         raise NotImplementedError
 
@@ -543,24 +967,67 @@ class RadixTree:
         """Tokens that `evict` can free now for a namespace; None: for a caller of no namespace.
 
         Without shares: `evictable_size`. Cost: O(shares).
+
+        Parameters
+        ----------
+        namespace
+            For whom; None: for a caller of no namespace.
+
+        Returns
+        -------
+        int
+            Tokens.
         """
         raise NotImplementedError
 
     def share_sizes(self) -> dict[str | None, ShareSizes]:
-        """What is cached now of each share, by salt. Cost: O(shares)."""
+        """What is cached now of each share, by salt. Cost: O(shares).
+
+        Returns
+        -------
+        dict[str | None, ShareSizes]
+            Tokens cached and locked, by salt.
+        """
         raise NotImplementedError
 
     def evict_to(self, tickets: Tickets, num_tokens: int, most: int) -> list[slice] | Int64Array:
         """`evict`, with what it returns given back to `tickets`: slices of tickets that follow one
         another if those are at most `most`, else (m,) int64.
 
-        tickets: what all slots in the tree were taken from; for any other the tokens are evicted
-        and SlotNotAllocatedError is raised. Cost and errors as `evict`.
+        Parameters
+        ----------
+        tickets
+            What all slots in the tree were taken from; for any other the tokens are evicted and
+            SlotNotAllocatedError is raised. Cost and errors as `evict`.
+        num_tokens
+            Tokens, rounded up to whole pages.
+        most
+            Slices to return at most.
+
+        Returns
+        -------
+        list[slice] | Int64Array
+            Slices of tickets, or (m,) int64 where they are more than `most`.
         """
         raise NotImplementedError
 
     def evict_into(self, num_tokens: int, ledger: Ledger, fence: Any = None) -> int:
-        """`evict`, in one step with `ledger.free(slots, fence)`; tokens evicted."""
+        """`evict`, in one step with `ledger.free(slots, fence)`; tokens evicted.
+
+        Parameters
+        ----------
+        num_tokens
+            Tokens, rounded up to whole pages.
+        ledger
+            What keeps the slots outside the tree.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        int
+            Tokens.
+        """
         slots = self.evict(num_tokens)
         ledger.free(slots, fence)
         return len(slots)
@@ -573,25 +1040,69 @@ class RadixTree:
         *,
         content: Content = (),
     ) -> int:
-        """`evict_below`, in one step with `ledger.free(slots)`; tokens evicted."""
+        """`evict_below`, in one step with `ledger.free(slots)`; tokens evicted.
+
+        Parameters
+        ----------
+        token_ids
+            (n,) int32, n >= 0, each from 0 to 2**31 - 1; or what `as_token_ids` reads.
+        ledger
+            What keeps the slots outside the tree.
+        namespace
+            What must be equal besides the tokens.
+        content
+            What placeholder tokens stand for: `ContentSpan`s, or (start, length, id: bytes).
+
+        Returns
+        -------
+        int
+            Tokens.
+        """
         slots = self.evict_below(token_ids, namespace, content=content)
         if len(slots):
             ledger.free(slots)
         return len(slots)
 
     def evict_beyond_caps_into(self, ledger: Ledger, fence: Any = None) -> int:
-        """`evict_beyond_caps` in one step with `ledger.free(slots, fence)`; tokens evicted."""
+        """`evict_beyond_caps` in one step with `ledger.free(slots, fence)`; tokens evicted.
+
+        Parameters
+        ----------
+        ledger
+            What keeps the slots outside the tree.
+        fence
+            An object with `query()`, such as a CUDA event: freed slots wait until it is true.
+
+        Returns
+        -------
+        int
+            Tokens.
+        """
         slots = self.evict_beyond_caps()
         if len(slots):
             ledger.free(slots, fence)
         return len(slots)
 
     def reset(self) -> Int32Array:
-        """Forget everything, locks included, and return all slots. Every handle becomes stale."""
+        """Forget everything, locks included, and return all slots. Every handle becomes stale.
+
+        Returns
+        -------
+        Int32Array
+            (m,) int32: the slots of all that was cached.
+        """
         raise NotImplementedError
 
     def reset_into(self, ledger: Ledger, readers: Int32Array) -> None:
-        """`reset`, in one step with `ledger.retire(slots, readers)`."""
+        """`reset`, in one step with `ledger.retire(slots, readers)`.
+
+        Parameters
+        ----------
+        ledger
+            What keeps the slots outside the tree.
+        readers
+            Slots that requests still read, (n,) int32.
+        """
         ledger.retire(self.reset(), readers)
 
     @property
@@ -615,17 +1126,35 @@ class RadixTree:
         raise NotImplementedError
 
     def walk(self) -> Iterator[NodeInfo]:
-        """Every node, depth first, parents before children. Do not change the tree meanwhile."""
+        """Every node, depth first, parents before children. Do not change the tree meanwhile.
+
+        Returns
+        -------
+        Iterator[NodeInfo]
+            Of each node.
+        """
         raise NotImplementedError
 
     def table(self) -> NodeTable:
         """Every node as it is now, to be read while the tree changes. Cost: O(nodes), in the native
-        core some 100 ns each."""
+        core some 100 ns each.
+
+        Returns
+        -------
+        NodeTable
+            Of each node.
+        """
         return WalkedTable(self.walk())
 
     def runs(self) -> RunParts:
         """What is resident now, to be taken a part at a time. Cost: O(nodes), in the native core
-        some 30 ns each."""
+        some 30 ns each.
+
+        Returns
+        -------
+        RunParts
+            The runs of what is cached.
+        """
         raise NotImplementedError
 
     def track_changes(self) -> None:
@@ -636,19 +1165,38 @@ class RadixTree:
         """What changed since the last call, in order; a split changes nothing.
 
         Empty if changes are not tracked.
+
+        Returns
+        -------
+        Changes
+            What was stored and evicted.
         """
         raise NotImplementedError
 
     def begin_check(self, num_slots: int | None = None) -> TreeCheck:
         """A check in slices, of all that is cached now and comes meanwhile.
 
-        num_slots: one more than the largest slot of the pool. None: no pool is known, and larger
-        slots than those of now may come.
+        Parameters
+        ----------
+        num_slots
+            One more than the largest slot of the pool. None: no pool is known, and larger slots
+            than those of now may come.
+
+        Returns
+        -------
+        TreeCheck
+            To be taken slice by slice, and closed.
         """
         raise NotImplementedError
 
     def check_integrity(self) -> list[str]:
-        """One line for each broken invariant; walks everything. Empty when all is well."""
+        """One line for each broken invariant; walks everything. Empty when all is well.
+
+        Returns
+        -------
+        list[str]
+            A line for each; empty when all is well.
+        """
         check, lines = self.begin_check(), list[str]()
         while not check.is_done:
             lines += check.take(self.num_nodes + 1)
@@ -659,6 +1207,16 @@ class RadixTree:
         """Evictable tokens, locked tokens and nodes of one namespace.
 
         Cost: O(nodes); in the native core O(1).
+
+        Parameters
+        ----------
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        tuple[int, int, int]
+            Tokens, tokens, and nodes.
         """
         check_namespace(namespace)
         sizes, num_nodes = {False: 0, True: 0}, 0
@@ -669,18 +1227,45 @@ class RadixTree:
         return sizes[False], sizes[True], num_nodes
 
     def locks(self) -> dict[Handle, int]:
-        """The locked handles, with how often each is locked. Cost: O(handles)."""
+        """The locked handles, with how often each is locked. Cost: O(handles).
+
+        Returns
+        -------
+        dict[Handle, int]
+            Times by handle.
+        """
         raise NotImplementedError
 
     def namespace_of(self, handle: Handle) -> Namespace | None:
         """Where the handle's tokens are cached; None for a length of 0.
 
-        Cost: O(depth). Raises StaleHandleError.
+        Cost: O(depth).
+
+        Parameters
+        ----------
+        handle
+            A handle of this tree and epoch.
+
+        Returns
+        -------
+        Namespace | None
+            The namespace; None: the handle's length is 0.
+
+        Raises
+        ------
+        StaleHandleError
+            For a handle of another tree or epoch, or of evicted tokens.
         """
         raise NotImplementedError
 
     def all_slots(self) -> Int32Array:
-        """(total_size,) int32: the slots of every cached token, in `walk` order."""
+        """(total_size,) int32: the slots of every cached token, in `walk` order.
+
+        Returns
+        -------
+        Int32Array
+            (total_size,) int32.
+        """
         return np.concatenate([EMPTY, *(node.slots for node in self.walk())])
 
     def __copy__(self) -> "RadixTree":

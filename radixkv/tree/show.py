@@ -11,7 +11,20 @@ SHOWN_TOKENS = 8
 
 
 def format_tree(tree: RadixTree, max_nodes: int = 200) -> str:
-    """The tree as text: a line a node, indented by depth, at most `max_nodes` of them."""
+    """The tree as text: a line a node, indented by depth, at most `max_nodes` of them.
+
+    Parameters
+    ----------
+    tree
+        The tree.
+    max_nodes
+        Nodes to show at most.
+
+    Returns
+    -------
+    str
+        A line a node.
+    """
     lines = [repr(tree), *islice(_lines(tree), max_nodes)]
     if tree.num_nodes > max_nodes:
         lines.append(f"... {tree.num_nodes - max_nodes} more nodes")

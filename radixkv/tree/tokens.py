@@ -20,7 +20,24 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
     """`values` as int32 of shape (n,), every id from 0 to 2**31 - 1.
 
     int32 buffers are read in place; `bytes` are little-endian int32; other integers are converted.
-    Raises InvalidTokensError naming the first bad position. Cost: O(n).
+    Cost: O(n).
+
+    Parameters
+    ----------
+    values
+        (n,) integers: a list, an array, a buffer or `bytes` of little-endian int32.
+    name
+        What errors call the values.
+
+    Returns
+    -------
+    Int32Array
+        (n,) int32; the values themselves where they are that already.
+
+    Raises
+    ------
+    InvalidTokensError
+        Naming the first bad position.
     """
     return _reader().token_ids(values, name)
 
@@ -28,7 +45,22 @@ def as_token_ids(values: TokenIds, name: str = "token_ids") -> Int32Array:
 def as_slots(values: TokenIds, name: str = "slots") -> Int32Array:
     """`values` as int32 of shape (n,), every slot from 0 to 2**31 - 1; see `as_token_ids`.
 
-    Raises InvalidSlotsError.
+    Parameters
+    ----------
+    values
+        (n,) integers: a list, an array, a buffer or `bytes` of little-endian int32.
+    name
+        What errors call the values.
+
+    Returns
+    -------
+    Int32Array
+        (n,) int32, each from 0 to 2**31 - 1.
+
+    Raises
+    ------
+    InvalidSlotsError
+        For slots that the pool does not have.
     """
     return _reader().slots(values, name)
 

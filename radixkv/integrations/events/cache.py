@@ -19,9 +19,24 @@ _PAGE_BYTES = 1 << 20
 class CacheEvents:
     """Publishes what `cache` holds, and from then on what becomes cached and what is evicted.
 
-    block_size, names: see `BlockTranslator`, which raises InvalidArgumentError for a block that is
-    not whole pages. On a thread of its own: the cache's callers only wake it. A `CacheServer`
-    publishes by its cache. Closes the publisher at its end.
+    On a thread of its own: the cache's callers only wake it. Closes the publisher at its end. A
+    `CacheServer` publishes by its cache.
+
+    Parameters
+    ----------
+    cache
+        The cache.
+    publisher
+        Where they go.
+    block_size
+        Tokens a block; some whole pages.
+    names
+        As which engine makes them; see `BlockTranslator`.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a block that is not whole pages.
     """
 
     def __init__(

@@ -28,8 +28,16 @@ _LOOK_EVERY_MS = 200  # whether it is to end
 class EngineEvents:
     """A `router.Source`: the events that an engine (SGLang, vLLM, or a cache of ours) publishes.
 
-    endpoint: where it publishes. replay: where it sends again; without one, what was stored before
-    we came is never known. block_size: of its blocks, which is the worker's page size, too.
+    Parameters
+    ----------
+    endpoint
+        Where it publishes.
+    replay
+        Where it sends again; without one, what was stored before we came is never known.
+    block_size
+        Of its blocks, which is the worker's page size, too.
+    topic
+        Only messages of it.
     """
 
     def __init__(

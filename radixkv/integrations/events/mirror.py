@@ -41,6 +41,11 @@ class BlockMirror:
 
     Left out: blocks outside the device's memory, and those with content (images, sounds) or with
     pairs of tokens (EAGLE's), whose tokens do not say what they are.
+
+    Parameters
+    ----------
+    block_size
+        Tokens a block.
     """
 
     def __init__(self, block_size: int) -> None:
@@ -53,7 +58,23 @@ class BlockMirror:
         self._below: dict[Name | None, list[Name]] = {}
 
     def follow(self, events: Iterable[Mapping[str, Any]]) -> list[Change]:
-        """What decoded events change, in order. Raises InvalidArgumentError for other blocks."""
+        """What decoded events change, in order.
+
+        Parameters
+        ----------
+        events
+            Decoded events of an engine, in order.
+
+        Returns
+        -------
+        list[Change]
+            Of what is held.
+
+        Raises
+        ------
+        InvalidArgumentError
+            For other blocks.
+        """
         changes: list[Change] = []
         for event in events:
             if event["type"] == "AllBlocksCleared":

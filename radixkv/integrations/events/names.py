@@ -17,10 +17,38 @@ class BlockNames(Protocol):
     """How one engine names blocks."""
 
     def extend(self, above: bytes | None, ids: Int32Array, namespace: Namespace) -> bytes:
-        """The digest of a block: `ids` behind the block of digest `above`; None: at the root."""
+        """The digest of a block: `ids` behind the block of digest `above`; None: at the root.
+
+        Parameters
+        ----------
+        above
+            The digest of the block before it; None: it is the first.
+        ids
+            Token ids of the block.
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        bytes
+            Its bytes.
+        """
 
     def published(self, digest: bytes, namespace: Namespace) -> int:
-        """The 64 bits of it that stand in the events."""
+        """The 64 bits of it that stand in the events.
+
+        Parameters
+        ----------
+        digest
+            A block's digest.
+        namespace
+            What must be equal besides the tokens.
+
+        Returns
+        -------
+        int
+            64 bits.
+        """
 
 
 class SGLangNames:
@@ -51,8 +79,12 @@ class SGLangNames:
 class VllmNames:
     """As vLLM 0.32 does with its default algorithm, "sha256" over pickles.
 
-    seed: PYTHONHASHSEED of its processes, where that is set.
-    paths: of adapters by name, which vLLM hashes too.
+    Parameters
+    ----------
+    seed
+        PYTHONHASHSEED of its processes, where that is set.
+    paths
+        Of adapters by name, which vLLM hashes too.
     """
 
     def __init__(

@@ -24,8 +24,23 @@ _END = (-1).to_bytes(8, "big", signed=True)
 class EventPublisher:
     """Publishes at `endpoint`, "tcp://*:5557" or the like; sends again at `replay`. Thread-safe.
 
-    topic: before each batch. kept_batches: how many can be sent again.
-    Raises ListenError for an address that is taken or malformed.
+    Parameters
+    ----------
+    endpoint
+        Where to publish, "tcp://*:5557" or the like.
+    replay
+        Where what was missed may be asked for; None: nowhere.
+    topic
+        Before each batch.
+    rank
+        The data-parallel rank in each message.
+    kept_batches
+        How many can be sent again.
+
+    Raises
+    ------
+    ListenError
+        For an address that is taken or malformed.
     """
 
     def __init__(
@@ -67,7 +82,18 @@ class EventPublisher:
         return socket
 
     def publish(self, events: Sequence[BlockEvent]) -> int:
-        """Send a batch; its number."""
+        """Send a batch; its number.
+
+        Parameters
+        ----------
+        events
+            A batch.
+
+        Returns
+        -------
+        int
+            From 0 on.
+        """
         batch = self._encoder.encode(EventBatch(time.time(), list(events), self._rank))
         with self._lock:
             number = self._next

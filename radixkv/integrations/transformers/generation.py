@@ -20,10 +20,21 @@ OnToken: TypeAlias = Callable[["Generation", int], None]
 class GenerationNumbers:
     """Tokens and seconds of one generation.
 
-    cached_tokens: of the prompt, found at the first admission.
-    computed_tokens: run through the model before a next token could be sampled; together with
-    cached_tokens this is the prompt, and more only where a retraction had it computed again.
-    resumed_tokens: found again after retractions.
+    Attributes
+    ----------
+    prompt_tokens
+        Tokens of the prompt.
+    cached_tokens
+        Of the prompt, found at the first admission.
+    computed_tokens
+        Run through the model before a next token could be sampled; together with cached_tokens this
+        is the prompt, and more only where a retraction had it computed again.
+    resumed_tokens
+        Found again after retractions.
+    retractions
+        Times that it gave its slots back.
+    time_to_first_token_s
+        Seconds from `submit`; None: there is none yet.
     """
 
     prompt_tokens: int
@@ -44,8 +55,33 @@ class Owner(Protocol):
 class Generation:
     """The handle that `Generator.submit` gives.
 
-    tokens: generated so far. logits: what each was sampled from, (vocabulary,) float32, if kept.
-    finish_reason: None while it waits or runs. error: why it failed.
+    Parameters
+    ----------
+    owner
+        Its `Generator`.
+    prompt
+        (n,) int32.
+    max_new_tokens
+        Tokens to generate at most.
+    namespace
+        What must be equal besides the tokens.
+    eos_ids
+        Token ids that end it.
+    on_token
+        Called with each token.
+    keep_logits
+        Whether `logits` are kept.
+
+    Attributes
+    ----------
+    tokens
+        Generated so far.
+    logits
+        What each was sampled from, (vocabulary,) float32, if kept.
+    finish_reason
+        None while it waits or runs.
+    error
+        Why it failed.
     """
 
     def __init__(
@@ -101,14 +137,28 @@ class Generation:
         self._owner.cancel(self)
 
     def start(self, request: Request) -> None:
-        """It was admitted as `request`."""
+        """It was admitted as `request`.
+
+        Parameters
+        ----------
+        request
+            Of the cache.
+        """
         self.request = request
         self.computed, self.prefill_end = request.cached_len, request.length
         self.numbers.cached_tokens = request.cached_tokens
         self.numbers.resumed_tokens = request.resumed_tokens
 
     def append(self, token: int, logits: Tensor) -> None:
-        """The next token and what it was sampled from; may finish the generation."""
+        """The next token and what it was sampled from; may finish the generation.
+
+        Parameters
+        ----------
+        token
+            Its id.
+        logits
+            (vocabulary,) float32.
+        """
         if not self.tokens:
             self.numbers.time_to_first_token_s = time.perf_counter() - self._submitted_at
         self.tokens.append(token)

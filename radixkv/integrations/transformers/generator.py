@@ -38,13 +38,36 @@ EosIds: TypeAlias = "int | TokenIds | Set[int] | Tensor"
 class Generator:
     """Greedy generation with `model` for many prompts at once, which share their prefixes.
 
-    num_slots, page_size, policy: of the cache that is made; or cache: one of the caller's, which a
-    service may answer from at the same time.
-    max_batch: generations that run at once. chunk_size: most prompt tokens of one generation that a
-    step computes (None: all). reuse: False computes every prompt in full.
-    kv_dtype: of the KV pool, the model's if None. backend: on a CUDA device "tree", "fa3" and
-    "triton" are the fast ones; with `graphs` their decode steps are captured in CUDA graphs.
-    Raises InvalidArgumentError for a model with features that radixkv does not serve.
+    Parameters
+    ----------
+    model
+        A causal language model of transformers.
+    num_slots
+        Slots of the cache that is made.
+    page_size
+        Its tokens a page.
+    policy
+        What it evicts first, a name in `radixkv.tree.POLICIES`.
+    max_batch
+        Generations that run at once.
+    chunk_size
+        Most prompt tokens of one generation that a step computes (None: all).
+    cache
+        The caller's own, in place of these three; a service may answer from it at the same time.
+    reuse
+        False computes every prompt in full.
+    backend
+        On a CUDA device "tree", "fa3" and "triton" are the fast ones; with `graphs` their decode
+        steps are captured in CUDA graphs.
+    kv_dtype
+        Of the KV pool, the model's if None.
+    graphs
+        Capture decode steps in CUDA graphs, where the backend can.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a model with features that radixkv does not serve.
     """
 
     def __init__(
@@ -113,11 +136,35 @@ class Generator:
     ) -> Generation:
         """Queue a prompt, which `step` and `run` work on. Never waits; callable from any thread.
 
-        max_new_tokens: fewer where the pool or the model's context ends. eos_ids: end on it, or on
-        any of them: an int, a set, or what `as_token_ids` reads (the model's own if None).
-        on_token(generation, token): called from `step`.
-        Raises PromptTooLongError for a prompt that never fits, InvalidTokensError,
-        InvalidNamespaceError.
+        Parameters
+        ----------
+        prompt_ids
+            (n,) int32, n >= 1, below the vocabulary's size; or what `as_token_ids` reads.
+        max_new_tokens
+            Fewer where the pool or the model's context ends.
+        namespace
+            What must be equal besides the tokens.
+        eos_ids
+            End on it, or on any of them: an int, a set, or what `as_token_ids` reads (the model's
+            own if None).
+        on_token
+            Called from `step` as on_token(generation, token).
+        keep_logits
+            Keep what each token was sampled from.
+
+        Returns
+        -------
+        Generation
+            Its handle, which fills as `step` is called.
+
+        Raises
+        ------
+        PromptTooLongError
+            For a prompt that never fits.
+        InvalidTokensError
+            For token ids that are not (n,) integers from 0 to 2**31 - 1.
+        InvalidNamespaceError
+            For what is not a `Namespace`.
         """
         prompt = self._checked(as_token_ids(prompt_ids))
         at_least(1, max_new_tokens=max_new_tokens)
@@ -143,10 +190,14 @@ class Generator:
     def step(self) -> bool:
         """Admit what fits, then compute a chunk of each prompt and one token of all the others.
 
-        Returns whether anything was computed: False when all is done, and while what waits finds
-        no room beside what others hold in the cache.
         If the model raises, the generations of the step fail, all they held is given back, and it
         is raised. What `on_token` raises fails its generation and is raised when the step is done.
+
+        Returns
+        -------
+        bool
+            Whether anything was computed: False when all is done, and while what waits finds no
+            room beside what others hold in the cache.
         """
         with self._lock:
             with self._undisturbed():

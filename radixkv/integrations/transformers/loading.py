@@ -23,9 +23,25 @@ def load_model(
 ) -> PreTrainedModel:
     """The model in a Hugging Face folder or a GGUF file, or "smollm2", ready to serve.
 
-    dtype: "auto" is what the folder was saved in; a GGUF file is converted to float32, once, which
-    takes a while (see `convert_gguf`).
-    Raises InvalidArgumentError for a path that is neither, or whose files are damaged.
+    Parameters
+    ----------
+    path
+        A folder with the model's files, a .gguf file, or "smollm2".
+    dtype
+        "auto" is what the folder was saved in; a GGUF file is converted to float32, once, which
+        takes a while (see `convert_gguf`).
+    device
+        As torch names it.
+
+    Returns
+    -------
+    PreTrainedModel
+        In evaluation mode.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a path that is neither, or whose files are damaged.
     """
     folder = _folder(path)
     with _reading(folder):
@@ -36,7 +52,18 @@ def load_model(
 
 
 def load_tokenizer(path: str | Path) -> PreTrainedTokenizerBase:
-    """The tokenizer in a Hugging Face folder or a GGUF file; converts as `load_model` does."""
+    """The tokenizer in a Hugging Face folder or a GGUF file; converts as `load_model` does.
+
+    Parameters
+    ----------
+    path
+        A folder with the model's files, a .gguf file, or "smollm2".
+
+    Returns
+    -------
+    PreTrainedTokenizerBase
+        As transformers makes it.
+    """
     folder = _folder(path)
     with _reading(folder):
         tokenizer: PreTrainedTokenizerBase = AutoTokenizer.from_pretrained(

@@ -44,7 +44,13 @@ _IN_USE: WeakKeyDictionary[PreTrainedModel, RLock] = WeakKeyDictionary()
 
 
 class PagedCache(Cache):
-    """Writes each layer's new keys and values at the slots that `backend` has planned."""
+    """Writes each layer's new keys and values at the slots that `backend` has planned.
+
+    Parameters
+    ----------
+    backend
+        Attention, which has planned the slots.
+    """
 
     def __init__(self, backend: AttentionBackend) -> None:
         layers: list[Any] = [PagedLayer(backend, layer) for layer in range(backend.pool.num_layers)]
@@ -119,10 +125,25 @@ AttentionMaskInterface.register(ATTENTION, no_mask)
 class PagedModel:
     """Computes packed steps of `model` over `pool`; `model` stays usable on its own between steps.
 
-    max_batch: steps of one token each for up to so many requests are captured in CUDA graphs, where
-    the backend can; None: never. max_context: of a request, for which the graphs have room.
-    Raises InvalidArgumentError for a model with features that radixkv does not serve. They are
-    found by a trial run of one token that touches nothing in the pool.
+    Parameters
+    ----------
+    model
+        A causal language model of transformers.
+    pool
+        The K/V pool.
+    backend
+        A name of `get_backend`.
+    max_batch
+        Steps of one token each for up to so many requests are captured in CUDA graphs, where the
+        backend can; None: never.
+    max_context
+        Of a request, for which the graphs have room.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a model with features that radixkv does not serve. They are found by a trial run of one
+        token that touches nothing in the pool.
     """
 
     def __init__(
@@ -150,7 +171,19 @@ class PagedModel:
     def logits(self, token_ids: NDArray[Any], batch: AttentionBatch, keep: NDArray[Any]) -> Tensor:
         """Compute the new tokens of `batch`; float32 logits (len(keep), vocabulary).
 
-        token_ids: (batch.num_tokens,), packed. keep: which of them to give logits after.
+        Parameters
+        ----------
+        token_ids
+            (batch.num_tokens,), packed.
+        batch
+            The requests of the step.
+        keep
+            Which of them to give logits after.
+
+        Returns
+        -------
+        Tensor
+            (len(keep), vocabulary) float32.
         """
         if batch is not self._planned:
             self.plan(batch)
@@ -162,7 +195,13 @@ class PagedModel:
         return self._forward(token_ids, batch, keep, self.backend, self._cache)
 
     def plan(self, batch: AttentionBatch) -> None:
-        """Plan a step, so that `logits` of this very batch need not."""
+        """Plan a step, so that `logits` of this very batch need not.
+
+        Parameters
+        ----------
+        batch
+            The requests of the step.
+        """
         self._planned = None
         if self._graphs and self._graphs.serves(batch):
             self._graphs.plan(batch)
@@ -281,7 +320,24 @@ def pool_for(
     dtype: torch.dtype | str | None = None,
 ) -> TokenToKVPool:
     """A KV pool of `model`'s shape on its device, in its dtype if None is given: of latents where
-    the model has latent attention."""
+    the model has latent attention.
+
+    Parameters
+    ----------
+    model
+        A causal language model of transformers.
+    num_slots
+        Slots of the pool, a multiple of the page size.
+    page_size
+        Tokens a page, 1 or more.
+    dtype
+        Of K and V; None: the model's.
+
+    Returns
+    -------
+    TokenToKVPool
+        Zeros, on the model's device.
+    """
     config: Any = model.config.get_text_config()
     dtype, device, layers = dtype or model.dtype, model.device, config.num_hidden_layers
     rank, rope = (getattr(config, name, None) for name in ("kv_lora_rank", "qk_rope_head_dim"))

@@ -23,7 +23,25 @@ POLICIES: dict[str, type[RoutingPolicy]] = {
 
 
 def new_policy(name: str, **options: Any) -> RoutingPolicy:
-    """The policy of that name. Raises InvalidArgumentError for an unknown name or option."""
+    """The policy of that name.
+
+    Parameters
+    ----------
+    name
+        A name in `POLICIES`.
+    **options
+        Fields of that policy.
+
+    Returns
+    -------
+    RoutingPolicy
+        With those options.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For an unknown name or option.
+    """
     if name not in POLICIES:
         raise InvalidArgumentError(
             f"policy must be one of {', '.join(sorted(POLICIES))}; got {name!r}", policy=name

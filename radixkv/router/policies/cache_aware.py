@@ -23,8 +23,17 @@ class CacheAware:
     by twelve times what the match saves. What all workers hold alike draws a prompt to none.
 
     Dynamo's router also adds up what is to be computed and what is under way, at the same price;
-    LMetric multiplies them. Preble's (E2) weighs a match against the work of some minutes, which it
-    estimates; here workers report it.
+    `lmetric` multiplies them. Preble's (E2) weighs a match against the work of some minutes, which
+    it estimates; here workers report it.
+
+    Attributes
+    ----------
+    balance
+        Share of the recent load that counts.
+    most_delayed
+        Requests behind it that a prompt delays at most.
+    core
+        "native" or "python"; None: as `RADIXKV_CORE` says, else the native one where it is built.
     """
 
     name: ClassVar[str] = "cache-aware"
@@ -37,4 +46,16 @@ class CacheAware:
         object.__setattr__(self, "_cheapest", new_cheapest(self.core))
 
     def choose(self, asked: PickInput) -> RoutingChoice:
+        """The worker where the prompt is answered first, for what it costs the others.
+
+        Parameters
+        ----------
+        asked
+            The prompt, and the workers that may get it.
+
+        Returns
+        -------
+        RoutingChoice
+            The worker, and why.
+        """
         return self._cheapest(asked, self.balance, self.most_delayed)

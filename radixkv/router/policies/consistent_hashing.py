@@ -20,6 +20,13 @@ class ConsistentHashing:
     hashing with bounded loads (Mirrokni, Thorup and Zadimoghaddam, 2018); so no key makes one
     worker a hot spot. `least_gap` requests above the mean are always allowed: with few requests for
     each worker their number varies by as much, and a key would leave its worker for nothing.
+
+    Attributes
+    ----------
+    bound
+        Times the mean load that a worker may have.
+    least_gap
+        Requests above the mean that are always allowed.
     """
 
     name: ClassVar[str] = "consistent-hashing"
@@ -28,6 +35,18 @@ class ConsistentHashing:
     _seeds: dict[tuple[str, ...], NDArray[np.uint64]] = field(default_factory=dict, repr=False)
 
     def choose(self, asked: PickInput) -> RoutingChoice:
+        """The worker of the prompt's key, or the next that is not overloaded.
+
+        Parameters
+        ----------
+        asked
+            The prompt, and the workers that may get it.
+
+        Returns
+        -------
+        RoutingChoice
+            The worker, and why.
+        """
         seeds = self._seeds_of(asked.workers)
         ranks = _mixed(seeds ^ np.uint64(_hash(asked.key())))
         owner = int(ranks.argmax())

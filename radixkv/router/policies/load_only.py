@@ -13,6 +13,18 @@ class RoundRobin:
     name: ClassVar[str] = "round-robin"
 
     def choose(self, asked: PickInput) -> RoutingChoice:
+        """The worker that was not picked for longest.
+
+        Parameters
+        ----------
+        asked
+            The prompt, and the workers that may get it.
+
+        Returns
+        -------
+        RoutingChoice
+            The worker, and why.
+        """
         return RoutingChoice(int(asked.last_picked.argmin()), "next in turn")
 
 
@@ -23,4 +35,16 @@ class LeastLoad:
     name: ClassVar[str] = "least-load"
 
     def choose(self, asked: PickInput) -> RoutingChoice:
+        """The least loaded worker.
+
+        Parameters
+        ----------
+        asked
+            The prompt, and the workers that may get it.
+
+        Returns
+        -------
+        RoutingChoice
+            The worker, and why.
+        """
         return RoutingChoice(best(-asked.loads, asked.loads, asked.last_picked), "least loaded")

@@ -10,7 +10,20 @@ from radixkv.v1.types_pb2 import TokenSequence
 
 
 def evict(num_tokens: int, *, timeout_s: float | None = None) -> ClientCall[int]:
-    """Evict up to `num_tokens` unpinned tokens, coldest first; returns how many were evicted."""
+    """Evict up to `num_tokens` unpinned tokens, coldest first; returns how many were evicted.
+
+    Parameters
+    ----------
+    num_tokens
+        Tokens, rounded up to whole pages.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    int
+        Tokens evicted.
+    """
     request = EvictPrefixesRequest(num_tokens=num_tokens, request_id=new_request_id())
     return ClientCall(method_table.EVICT_PREFIXES, request, timeout_s, lambda r: int(r.num_evicted))
 
@@ -21,6 +34,20 @@ def evict_below(
     """Evict all that continues `prompt`, whole pages, and is not in use; how many tokens went.
 
     The prompt's own tokens stay; an empty one stands for the whole namespace.
+
+    Parameters
+    ----------
+    prompt
+        Token ids as (n,) int32, a list or bytes of little-endian int32; or a `Prompt`.
+    namespace
+        What must be equal besides the tokens.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    int
+        Tokens evicted.
     """
     given = prompt if isinstance(prompt, Prompt) else Prompt(prompt)
     token_ids = as_token_ids(given.token_ids, "prompt")
@@ -36,14 +63,40 @@ def evict_below(
 def clear(force: bool = False, *, timeout_s: float | None = None) -> ClientCall[int]:
     """Forget everything; returns the new epoch.
 
-    Raises LiveRequestsError while pins are held, unless `force`.
+    Parameters
+    ----------
+    force
+        Also while pins are held.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    int
+        The new epoch.
+
+    Raises
+    ------
+    LiveRequestsError
+        While pins are held, unless `force`.
     """
     request = ClearCacheRequest(force=force, request_id=new_request_id())
     return ClientCall(method_table.CLEAR_CACHE, request, timeout_s, lambda r: int(r.header.epoch))
 
 
 def check(*, timeout_s: float | None = None) -> ClientCall[list[str]]:
-    """One line for each broken invariant of the cache, which is walked whole."""
+    """One line for each broken invariant of the cache, which is walked whole.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    list[str]
+        A line for each; empty when all is well.
+    """
     return ClientCall(
         method_table.CHECK_INTEGRITY,
         CheckIntegrityRequest(),

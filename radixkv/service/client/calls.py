@@ -55,7 +55,17 @@ class ClientCall(Generic[Result]):
 
 @dataclass(frozen=True, slots=True)
 class Match:
-    """length: tokens cached. slots: (length,) int32, if asked for. pin_id: 0 without a pin."""
+    """What is cached of one prompt.
+
+    Attributes
+    ----------
+    length
+        Tokens cached.
+    slots
+        (length,) int32, if asked for.
+    pin_id
+        0 without a pin.
+    """
 
     length: int
     slots: Int32Array | None = None
@@ -64,7 +74,17 @@ class Match:
 
 @dataclass(frozen=True, slots=True)
 class MatchReply:
-    """One match a prompt, in the order asked, all true at one revision of one epoch."""
+    """One match a prompt, in the order asked, all true at one revision of one epoch.
+
+    Attributes
+    ----------
+    matches
+        One a prompt, in the order asked.
+    epoch
+        The life of the cache that answered.
+    revision
+        When they were true; 0 for a token that is bound to a salt.
+    """
 
     matches: tuple[Match, ...]
     epoch: int
@@ -78,7 +98,37 @@ class MatchReply:
 
 @dataclass(frozen=True, slots=True)
 class ServerInfo:
-    """Limits and identity of a server."""
+    """Limits and identity of a server.
+
+    Attributes
+    ----------
+    version
+        Of radixkv.
+    grpc_version
+        Of grpcio.
+    core
+        "native" or "python".
+    page_size
+        Tokens a page.
+    num_slots
+        Slots of the pool.
+    max_batch_sequences
+        Prompts a call.
+    max_message_bytes
+        Bytes a message.
+    max_lease_ttl_s
+        Seconds of the longest lease.
+    compact_revision
+        A watch may resume after it.
+    pool_id
+        The pool that is cached; "": none is named.
+    start_time
+        In UTC.
+    epoch
+        The life of the cache.
+    revision
+        The number of its last change.
+    """
 
     version: str
     grpc_version: str
@@ -97,7 +147,37 @@ class ServerInfo:
 
 @dataclass(frozen=True, slots=True)
 class ServerStats:
-    """Sizes in tokens, their sum is the pool; counters since the cache was made."""
+    """Sizes in tokens, their sum is the pool; counters since the cache was made.
+
+    Attributes
+    ----------
+    free_slots
+        Slots that nothing holds.
+    allocated_slots
+        Private to requests, or on loan.
+    evictable_size
+        Cached tokens under no lock.
+    protected_size
+        Cached tokens under a lock.
+    waiting_slots
+        Behind a fence, or of leases that ended.
+    num_nodes
+        Nodes of the tree.
+    num_pins
+        Pins that are held.
+    num_leases
+        Leases that have not ended.
+    lookup_tokens
+        Tokens looked up.
+    hit_tokens
+        Of those, tokens that were cached.
+    evicted_tokens
+        Tokens evicted.
+    epoch
+        The life of the cache.
+    revision
+        The number of its last change.
+    """
 
     free_slots: int
     allocated_slots: int
@@ -128,9 +208,29 @@ def match(
 
     A prompt is a list, array, bytes (little-endian int32) or NumPy array of token ids, or a
     `Prompt` where content spans go with it.
-    probe: look only, recency stays as it is. leave_last_token: match at most all but the last.
-    want_slots: also the slots, which may be evicted at any moment after the answer.
-    expected_epoch: EpochMismatchError unless the cache is in this epoch; 0: any.
+
+    Parameters
+    ----------
+    prompts
+        One prompt, or up to `max_batch_sequences`: each (n,) int32, a list, bytes of little-endian
+        int32, or a `Prompt`.
+    namespace
+        What must be equal besides the tokens; None: the default.
+    probe
+        Look only, recency stays as it is.
+    want_slots
+        Also the slots, which may be evicted at any moment after the answer.
+    leave_last_token
+        Match at most all but the last.
+    expected_epoch
+        EpochMismatchError unless the cache is in this epoch; 0: any.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    MatchReply
+        Tokens cached of each prompt, and slots if asked for.
     """
     request = MATCH_PREFIX.request(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
@@ -144,7 +244,18 @@ def match(
 
 
 def server_info(*, timeout_s: float | None = None) -> ClientCall[ServerInfo]:
-    """Limits and identity of the server."""
+    """Limits and identity of the server.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    ServerInfo
+        As it is now.
+    """
     return ClientCall(GET_SERVER_INFO, GetServerInfoRequest(), timeout_s, _read_server_info)
 
 
@@ -153,7 +264,17 @@ def stats(
 ) -> ClientCall[ServerStats]:
     """Sizes and counters of the cache at one revision.
 
-    namespace: what is resident of it alone (sizes, nodes and pins; the rest is 0).
+    Parameters
+    ----------
+    namespace
+        What is resident of it alone (sizes, nodes and pins; the rest is 0).
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    ServerStats
+        Sizes in tokens; counters since the cache was made.
     """
     message = codec.write_namespace(namespace) if namespace is not None else None
     request = GET_STATS.request(namespace=message)

@@ -11,15 +11,29 @@ from radixkv.tree import Namespace
 class Client(BlockingConnection):
     """A blocking client; thread-safe. Errors are those of the library, raised as if it were here.
 
-    target: "host:port" or "unix:/path". Connects at the first call.
-    token: one of the server's tokens file. tls: see `Tls`.
-    timeout_s: of calls without one of their own, instead of 1 s for `match`, `lease_info`,
-    `revoke_lease` and those under a lease, and 10 s for the others.
-    coalesce: matches of single prompts that come while one is under way go together.
-    Calls are repeated while the server is unavailable, within their time; those that must not
-    happen twice carry an id by which the server recognizes them.
-    Raises InvalidArgumentError for a target that is not an address, ForkedProcessError in a process
-    that was forked from one which used gRPC.
+    Connects at the first call. Calls are repeated while the server is unavailable, within their
+    time; those that must not happen twice carry an id by which the server recognizes them.
+
+    Parameters
+    ----------
+    target
+        "host:port" or "unix:/path".
+    token
+        One of the server's tokens file.
+    tls
+        See `Tls`.
+    timeout_s
+        Seconds for calls without a time of their own; None: 1 for `match`, `lease_info`,
+        `revoke_lease` and those under a lease, and 10 for the others.
+    coalesce
+        Matches of single prompts that come while one is under way go together.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a target that is not an address.
+    ForkedProcessError
+        In a process that was forked from one which used gRPC.
     """
 
     match = blocking(calls.match)
@@ -43,9 +57,27 @@ class Client(BlockingConnection):
     ) -> Lease:
         """A lease that renews itself until it is closed.
 
-        pool_id: the K/V pool that its slots live in; without one it may hold pins alone.
-        replaces_pool: name another pool although leases of the present one live; they end, and the
-        cache is cleared. For the admin role; without it such a lease raises LiveRequestsError.
+        Parameters
+        ----------
+        ttl_s
+            Seconds that it lives without being renewed.
+        holder
+            The client's name for itself, at most 128 bytes.
+        pool_id
+            The K/V pool that its slots live in; without one it may hold pins alone.
+        replaces_pool
+            Name another pool although leases of the present one live; they end, and the cache is
+            cleared. For the admin role.
+
+        Returns
+        -------
+        Lease
+            Already granted.
+
+        Raises
+        ------
+        LiveRequestsError
+            For another pool, without `replaces_pool` or without the admin role.
         """
         sent_at = self._clock()
         info = self.send(built(lease_calls.grant, ttl_s, holder, pool_id, replaces_pool))
@@ -56,8 +88,17 @@ class Client(BlockingConnection):
     ) -> Watch:
         """What becomes cached and what is evicted, from a snapshot on; see `Watch`.
 
-        namespace: only what is stored there; None: all. after: go on from this (epoch, revision),
-        as the last update said, instead.
+        Parameters
+        ----------
+        namespace
+            Only what is stored there; None: all.
+        after
+            Go on from this (epoch, revision), as the last update said, instead.
+
+        Returns
+        -------
+        Watch
+            To be iterated, and closed.
         """
         return Watch(self._open_watch, self.target, namespace, after)
 

@@ -80,12 +80,21 @@ class Lease:
     """What a remote engine holds of a cache, for as long as it renews it. Thread-safe.
 
     Every call checks the lease first; before every other use of its slots (a kernel, a copy) call
-    `check`. Ends with `close`, by which everything that it held is dropped.
-    A call that raises has taken nothing, also where its answer was lost (a deadline, a connection
-    that broke, an interrupt): what it took is given back behind the scenes. To ask for the answer
-    again instead, call with a `request_id` of your own, a UUID, and again with the same one; then
-    nothing is given back. `holdings` shows whether a lost `insert` stored its tokens: those slots
-    are on loan no longer.
+    `check`. Ends with `close`, by which everything that it held is dropped. A call that raises has
+    taken nothing, also where its answer was lost (a deadline, a connection that broke, an
+    interrupt): what it took is given back behind the scenes. To ask for the answer again instead,
+    call with a `request_id` of your own, a UUID, and again with the same one; then nothing is given
+    back. `holdings` shows whether a lost `insert` stored its tokens: those slots are on loan no
+    longer.
+
+    Parameters
+    ----------
+    client
+        The client that it was granted to.
+    info
+        What the server granted.
+    term
+        How long it is good.
     """
 
     def __init__(self, client: Any, info: LeaseInfo, term: Term) -> None:
@@ -106,11 +115,28 @@ class Lease:
     holdings = blocking_under(lease_calls.holdings)
 
     def check(self) -> None:
-        """Raises LeaseExpiredError if the lease has ended, or may have."""
+        """Check the lease by its holder's own clock, before its slots are used.
+
+        Raises
+        ------
+        LeaseExpiredError
+            If the lease has ended, or may have.
+        """
         self._term.check()
 
     def checked_ref(self) -> LeaseRef:
-        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
+        """What names the lease in calls.
+
+        Returns
+        -------
+        LeaseRef
+            Its id, and the epoch in which it was granted.
+
+        Raises
+        ------
+        LeaseExpiredError
+            As `check` does.
+        """
         self._term.check()
         return self._term.ref
 
@@ -179,11 +205,28 @@ class AsyncLease:
     holdings = awaited_under(lease_calls.holdings)
 
     def check(self) -> None:
-        """Raises LeaseExpiredError if the lease has ended, or may have."""
+        """Check the lease by its holder's own clock, before its slots are used.
+
+        Raises
+        ------
+        LeaseExpiredError
+            If the lease has ended, or may have.
+        """
         self._term.check()
 
     def checked_ref(self) -> LeaseRef:
-        """What names the lease in calls. Raises LeaseExpiredError as `check` does."""
+        """What names the lease in calls.
+
+        Returns
+        -------
+        LeaseRef
+            Its id, and the epoch in which it was granted.
+
+        Raises
+        ------
+        LeaseExpiredError
+            As `check` does.
+        """
         self._term.check()
         return self._term.ref
 

@@ -38,7 +38,27 @@ class LeaseRef(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class LeaseInfo:
-    """A lease and what it holds, at one moment."""
+    """A lease and what it holds, at one moment.
+
+    Attributes
+    ----------
+    id
+        Its id.
+    ttl_s
+        Seconds that it lives without being renewed.
+    remaining_s
+        Seconds that are left.
+    holder
+        The client's name for itself, at most 128 bytes.
+    pool_id
+        The name of the K/V pool.
+    num_pins
+        Pins that are held.
+    num_slots
+        Slots on loan to it.
+    epoch
+        In which it was granted.
+    """
 
     id: int
     ttl_s: float
@@ -52,7 +72,17 @@ class LeaseInfo:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class LeaseHoldings:
-    """What a lease holds. slots: on loan to it, (n,) int32, ascending. pin_ids: of its pins."""
+    """What a lease holds.
+
+    Attributes
+    ----------
+    lease
+        The lease.
+    slots
+        On loan to it, (n,) int32, ascending.
+    pin_ids
+        Of its pins.
+    """
 
     lease: LeaseInfo
     slots: Int32Array
@@ -60,7 +90,15 @@ class LeaseHoldings:
 
 
 class LeasePage(NamedTuple):
-    """Some leases, by id, and the token for the next page; "" on the last one."""
+    """Some leases, by id, and the token for the next page; "" on the last one.
+
+    Attributes
+    ----------
+    leases
+        Of this page.
+    next_page_token
+        For the next page; "": this is the last one.
+    """
 
     leases: list[LeaseInfo]
     next_page_token: str
@@ -68,7 +106,15 @@ class LeasePage(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Allocated:
-    """slots: (n,) int32, whole pages. num_evicted: tokens evicted to make room."""
+    """Slots on loan.
+
+    Attributes
+    ----------
+    slots
+        (n,) int32, whole pages.
+    num_evicted
+        Tokens evicted to make room.
+    """
 
     slots: Int32Array
     num_evicted: int
@@ -78,10 +124,21 @@ class Allocated:
 class InsertCall:
     """Tokens whose K/V is in `slots`: those beyond the pin's length, or all without a pin.
 
-    token_ids, slots: (n,) int32 or what `as_token_ids` reads, one slot a token, on loan to the
-    lease. pin_id: 0 without a pin. content: spans of these tokens. keep: whether the pin goes on,
-    on all that is cached now (without a pin: a new one). priority: what the policy of that name
-    goes by, -2**31 to 2**31 - 1; the pin's tokens get it too, if theirs is lower.
+    Attributes
+    ----------
+    token_ids
+        (n,) int32, or what `as_token_ids` reads.
+    slots
+        (n,) int32, one a token, on loan to the lease.
+    pin_id
+        0 without a pin.
+    keep
+        Whether the pin goes on, on all that is cached now (without a pin: a new one).
+    content
+        Spans of these tokens.
+    priority
+        What the policy of that name goes by, -2**31 to 2**31 - 1; the pin's tokens get it too, if
+        theirs is lower.
     """
 
     token_ids: TokenIds = _NO_TOKENS
@@ -94,12 +151,21 @@ class InsertCall:
 
 @dataclass(frozen=True, slots=True)
 class InsertReply:
-    """existing_length: tokens that were cached before. cached_length: that are now.
+    """What became of an insert. Lengths are in tokens, the pin's included.
 
-    Both in tokens, the pin's included. pin_id: 0 without a pin that is kept.
-    replacements: (n,) int32, the cache's slots for the tokens from the pin's end to
-    existing_length. Point req_to_token at them, and free your own for these tokens when no kernel
-    reads them any more.
+    Both in tokens, the pin's included.
+
+    Attributes
+    ----------
+    existing_length
+        Tokens that were cached before.
+    cached_length
+        That are now.
+    replacements
+        (n,) int32, the cache's slots for the tokens from the pin's end to existing_length. Point
+        req_to_token at them, and free your own for these tokens when no kernel reads them any more.
+    pin_id
+        0 without a pin that is kept.
     """
 
     existing_length: int
@@ -133,7 +199,20 @@ def grant(
 
 
 def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[LeaseInfo]:
-    """One lease."""
+    """One lease.
+
+    Parameters
+    ----------
+    lease_id
+        The lease's id.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    LeaseInfo
+        As it is now.
+    """
     request = GetLeaseRequest(lease_id=lease_id)
     return ClientCall(
         method_table.GET_LEASE, request, timeout_s, lambda r: _read_lease(r.lease, r.header.epoch)
@@ -141,7 +220,18 @@ def lease_info(lease_id: int, *, timeout_s: float | None = None) -> ClientCall[L
 
 
 def holdings(lease: LeaseRef, *, timeout_s: float | None = None) -> ClientCall[LeaseHoldings]:
-    """All slots and pins of the lease, those too that came with a response which was lost."""
+    """All slots and pins of the lease, those too that came with a response which was lost.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    LeaseHoldings
+        Slots as (n,) int32, and ids of pins.
+    """
     request = GetLeaseRequest(lease_id=lease.id, want_holdings=True)
     return ClientCall(method_table.GET_LEASE, request, timeout_s, _read_holdings)
 
@@ -149,7 +239,22 @@ def holdings(lease: LeaseRef, *, timeout_s: float | None = None) -> ClientCall[L
 def leases(
     page_token: str = "", page_size: int = 1000, *, timeout_s: float | None = None
 ) -> ClientCall[LeasePage]:
-    """One page of leases: the caller's own, or all with the admin role."""
+    """One page of leases: the caller's own, or all with the admin role.
+
+    Parameters
+    ----------
+    page_token
+        Of the page before; "": the first page.
+    page_size
+        Leases a page, at most 1,000.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    LeasePage
+        By id, and the token for the next page.
+    """
     request = lease_pb2.ListLeasesRequest(page_size=page_size, page_token=page_token)
     return ClientCall(method_table.LIST_LEASES, request, timeout_s, _read_page)
 
@@ -159,7 +264,24 @@ def revoke_lease(
 ) -> ClientCall[tuple[int, int]]:
     """End a lease; how many pins and slots it held.
 
-    Raises LeaseNotFoundError where it has ended, also by a first attempt whose answer was lost.
+    Parameters
+    ----------
+    lease_id
+        The lease's id.
+    epoch
+        The life of the cache that it belongs to.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    tuple[int, int]
+        Pins and slots that it held.
+
+    Raises
+    ------
+    LeaseNotFoundError
+        Where it has ended, also by a first attempt whose answer was lost.
     """
     request = RevokeLeaseRequest(lease_id=lease_id, expected_epoch=epoch)
     return ClientCall(
@@ -184,7 +306,26 @@ def pin(
 
     By default with the slots, and at most all but the last token of each prompt, which is left to
     compute so that there are logits.
-    request_id: see `Lease`.
+
+    Parameters
+    ----------
+    prompts
+        As for `Client.match`.
+    namespace
+        What must be equal besides the tokens.
+    want_slots
+        Return the slots too.
+    leave_last_token
+        Match at most all but the last token.
+    timeout_s
+        Seconds; None: as `Client` says.
+    request_id
+        See `Lease`.
+
+    Returns
+    -------
+    MatchReply
+        Of each prompt the tokens cached, their slots as (n,) int32, and the pin.
     """
     call = match(
         prompts,
@@ -204,10 +345,28 @@ def pin(
 def allocate(
     lease: LeaseRef, n: int, *, timeout_s: float | None = None, request_id: str | None = None
 ) -> ClientCall[Allocated]:
-    """`n` slots, rounded up to whole pages, evicting if needed. Raises OutOfSlotsError.
+    """`n` slots, rounded up to whole pages, evicting if needed.
 
     A priority comes with `insert`: it is one of cached tokens, and nothing is cached here.
-    request_id: see `Lease`.
+
+    Parameters
+    ----------
+    n
+        Slots, rounded up to whole pages.
+    timeout_s
+        Seconds; None: as `Client` says.
+    request_id
+        See `Lease`.
+
+    Returns
+    -------
+    Allocated
+        (n,) int32 in whole pages, and tokens evicted for them.
+
+    Raises
+    ------
+    OutOfSlotsError
+        Where fewer are free.
     """
     request = AllocateSlotsRequest(
         num_slots=n,
@@ -220,7 +379,15 @@ def allocate(
 
 
 def free(lease: LeaseRef, slots: TokenIds, *, timeout_s: float | None = None) -> ClientCall[None]:
-    """Give back slots that were allocated and that the cache did not take, in whole pages."""
+    """Give back slots that were allocated and that the cache did not take, in whole pages.
+
+    Parameters
+    ----------
+    slots
+        (n,) int32, in whole pages.
+    timeout_s
+        Seconds; None: as `Client` says.
+    """
     request = FreeSlotsRequest(
         slots=codec.pack(as_slots(slots)),
         lease_id=lease.id,
@@ -241,7 +408,21 @@ def insert(
     """Store what is computed, all of it or, where the server raises an error, nothing. Frees
     nothing.
 
-    request_id: see `Lease`.
+    Parameters
+    ----------
+    inserts
+        One `InsertCall`, or several.
+    namespace
+        What must be equal besides the tokens.
+    timeout_s
+        Seconds; None: as `Client` says.
+    request_id
+        See `Lease`.
+
+    Returns
+    -------
+    list[InsertReply]
+        One an insert, in order.
     """
     given = [inserts] if isinstance(inserts, InsertCall) else inserts
     batch = list_of(InsertCall, given, "inserts")
@@ -262,7 +443,20 @@ def insert(
 def release(
     lease: LeaseRef, pin_ids: Sequence[int], *, timeout_s: float | None = None
 ) -> ClientCall[int]:
-    """Drop pins; how many were still held."""
+    """Drop pins; how many were still held.
+
+    Parameters
+    ----------
+    pin_ids
+        Of the pins; one that has ended is no error.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    int
+        Pins that were still held.
+    """
     request = ReleasePinsRequest(pin_ids=as_ids(pin_ids, "pin_ids"), lease_id=lease.id)
     return ClientCall(method_table.RELEASE_PINS, request, timeout_s, lambda r: int(r.num_released))
 

@@ -17,7 +17,13 @@ from radixkv.v1 import router_pb2
 
 @dataclass(frozen=True, slots=True)
 class Text:
-    """The text of a completion's prompt, for a router that knows the model."""
+    """The text of a completion's prompt, for a router that knows the model.
+
+    Attributes
+    ----------
+    text
+        Not empty.
+    """
 
     text: str
 
@@ -26,7 +32,10 @@ class Text:
 class Chat:
     """An OpenAI chat completion request, for a router that knows the model.
 
-    request: its body, as an object or as the JSON of one: {"messages": [...], "tools": [...]}.
+    Attributes
+    ----------
+    request
+        Its body, as an object or as the JSON of one: {"messages": [...], "tools": [...]}.
     """
 
     request: Mapping[str, Any] | str | bytes
@@ -39,7 +48,20 @@ RouterPrompt: TypeAlias = "TokenIds | Prompt | Text | Chat"
 class RoutedPick:
     """Where a prompt goes. Hand `pick_id` to `finish` when its request has ended.
 
-    matched_length: tokens that the worker holds. best_length: the longest match of any.
+    Attributes
+    ----------
+    worker
+        The worker to use.
+    matched_length
+        Tokens that the worker holds.
+    best_length
+        The longest match of any.
+    reason
+        Why, for a person.
+    pick_id
+        Names the pick in `finish`.
+    prompt_length
+        Tokens of the prompt.
     """
 
     worker: str
@@ -52,7 +74,25 @@ class RoutedPick:
 
 @dataclass(frozen=True, slots=True)
 class RoutedWorker:
-    """A worker as the router sees it; see `WorkerStatus` of `proto/radixkv/v1/router.proto`."""
+    """A worker as the router sees it; see `WorkerStatus` of `proto/radixkv/v1/router.proto`.
+
+    Attributes
+    ----------
+    worker
+        The worker's name.
+    address
+        Where its server is.
+    state
+        Whether the index follows it: waiting, current or behind.
+    num_tokens
+        Tokens that it holds.
+    load
+        Of the requests that have not ended.
+    is_here
+        Whether it is known to live.
+    last_error
+        Of its watch or a probe; "": none.
+    """
 
     worker: str
     address: str
@@ -75,11 +115,34 @@ def pick(
 ) -> ClientCall[RoutedPick]:
     """The worker that a prompt goes to.
 
-    prompt: token ids, a `Prompt`, or, of a router that knows the model, a `Text` or a `Chat`.
-    key: what belongs together, for policies that go by it. loads: present loads of the workers that
-    may be picked; None: those that the router counts. load_weight: what the prompt adds; 0: 1.
-    finished: pick_ids of the caller's requests that have ended.
-    Raises UnsupportedError for text where the router has no model, NoWorkersError.
+    Parameters
+    ----------
+    prompt
+        Token ids, a `Prompt`, or, of a router that knows the model, a `Text` or a `Chat`.
+    namespace
+        What must be equal besides the tokens.
+    key
+        What belongs together, for policies that go by it.
+    loads
+        Present loads of the workers that may be picked; None: those that the router counts.
+    load_weight
+        What the prompt adds; 0: 1.
+    finished
+        pick_ids of the caller's requests that have ended.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    RoutedPick
+        The worker, and tokens that it holds.
+
+    Raises
+    ------
+    UnsupportedError
+        For text where the router has no model.
+    NoWorkersError
+        Where no worker may be picked.
     """
     sequences, prompts = _written(prompt)
     request = router_pb2.PickRequest(
@@ -95,7 +158,15 @@ def pick(
 
 
 def finish(*pick_ids: int, timeout_s: float | None = None) -> ClientCall[None]:
-    """The requests of these picks have ended."""
+    """The requests of these picks have ended.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds; None: as `Client` says.
+    *pick_ids
+        Of the picks.
+    """
     request = router_pb2.PickRequest(finished_pick_ids=as_ids(pick_ids, "pick_ids"))
     return ClientCall(PICK, request, timeout_s, _nothing)
 
@@ -106,7 +177,22 @@ def lookup(
     *,
     timeout_s: float | None = None,
 ) -> ClientCall[dict[str, int]]:
-    """Tokens of a prompt that each worker holds, longest first; see `pick`."""
+    """Tokens of a prompt that each worker holds, longest first; see `pick`.
+
+    Parameters
+    ----------
+    prompt
+        Token ids as (n,) int32, a list or bytes of little-endian int32; or a `Prompt`.
+    namespace
+        What must be equal besides the tokens.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    dict[str, int]
+        Tokens by worker.
+    """
     sequences, prompts = _written(prompt)
     request = router_pb2.LookupRequest(
         namespace=codec.write_namespace(namespace) if namespace is not None else None,
@@ -117,7 +203,18 @@ def lookup(
 
 
 def workers(*, timeout_s: float | None = None) -> ClientCall[list[RoutedWorker]]:
-    """All workers, by name."""
+    """All workers, by name.
+
+    Parameters
+    ----------
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Returns
+    -------
+    list[RoutedWorker]
+        As the router sees them now.
+    """
     return ClientCall(LIST_WORKERS, router_pb2.ListWorkersRequest(), timeout_s, _read_workers)
 
 
@@ -126,14 +223,39 @@ def add_worker(
 ) -> ClientCall[None]:
     """Route to the server at `address` too. For the admin role.
 
-    worker: its name; empty: its address. Raises InvalidArgumentError for a name in use.
+    Parameters
+    ----------
+    address
+        Where the server is, "host:port" or "unix:/path".
+    worker
+        Its name; empty: its address.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For a name in use.
     """
     request = router_pb2.AddWorkerRequest(worker=worker, address=address)
     return ClientCall(ADD_WORKER, request, timeout_s, _nothing)
 
 
 def remove_worker(worker: str, *, timeout_s: float | None = None) -> ClientCall[None]:
-    """Route to a server no longer. For the admin role. InvalidArgumentError for an unknown name."""
+    """Route to a server no longer. For the admin role.
+
+    Parameters
+    ----------
+    worker
+        The worker's name.
+    timeout_s
+        Seconds; None: as `Client` says.
+
+    Raises
+    ------
+    InvalidArgumentError
+        For an unknown name.
+    """
     request = router_pb2.RemoveWorkerRequest(worker=worker)
     return ClientCall(REMOVE_WORKER, request, timeout_s, _nothing)
 

@@ -97,6 +97,17 @@ class Watch:
     """An endless iterator of `Update`; `close`, from any thread, ends it.
 
     Raises errors that another attempt would not mend, such as ForbiddenError.
+
+    Parameters
+    ----------
+    open_
+        Opens a stream for a request.
+    target
+        The server, for the log.
+    namespace
+        Only what is stored there; None: all.
+    after
+        The (epoch, revision) to go on from; None: a snapshot comes first.
     """
 
     def __init__(

@@ -60,13 +60,29 @@ _HELP = {
 class CacheServer(Server):
     """Serves `cache` over gRPC while an engine goes on using it.
 
-    lends_slots: engines elsewhere that can write this pool may also take slots and store into them.
-    alone: no engine runs here; those elsewhere own the pool and name it with their leases.
-    pool_id: name of the pool that this process owns, by default drawn at random.
-    tenants: alias -> salt, for metrics by tenant.
-    lease_grace_s: how long slots of a lease that ended are used by no one. clock: of leases.
-    address and options: see `Server`.
+    Parameters
+    ----------
+    cache
+        The cache.
+    address
+        Where to listen, "host:port" or "unix:/path"; port 0: any that is free.
+    lends_slots
+        Engines elsewhere that can write this pool may also take slots and store into them.
+    alone
+        No engine runs here; those elsewhere own the pool and name it with their leases.
+    pool_id
+        Name of the pool that this process owns, by default drawn at random.
+    tenants
+        Alias -> salt, for metrics by tenant.
+    lease_grace_s
+        Seconds for which slots of a lease that ended are used by no one.
+    clock
+        Of leases: returns seconds that only grow.
+    **options
+        See `Server`.
 
+    Examples
+    --------
     >>> from radixkv.service import Client
     >>> with CacheServer(PrefixCache(8), "127.0.0.1:0") as server, Client(server.address) as client:
     ...     client.match([1, 2, 3]).lengths

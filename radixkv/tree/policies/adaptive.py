@@ -5,39 +5,15 @@ before it is needed. Frequency alone keeps what was popular once. This policy le
 used again, estimates for each leaf what keeping it would bring, and never falls behind LRU by more
 than a little.
 
-**What is learnt.** Every cached token waits for its next use. For each *kind* and group of ages,
-`ReuseModel` counts how many tokens reached that age and how many of them were used then: the chance
-of a use at each age. Kinds are six classes of the last gap between two uses, which tell a tool's
-loop from a person who types, by never used again, once, more often; what continues a prompt has the
-gap of the prompt. A kind with few counts borrows from all kinds together, and at first from a guess
-by which older is worse, as under LRU. Ages are in seconds if the cache is told the time
-(`RadixTree.advance_clock`), in requests otherwise.
+*Kinds* are classes of the last gap between two uses, by never used again, once, more often. Ages
+are in seconds if the cache is told the time (`RadixTree.advance_clock`), in requests otherwise.
+*Ghosts* are evicted tokens that are still watched, by hashes of their prefixes. *Worth* is the best
+rate of hits that keeping a token can reach. The victim is the leaf worth least of the least and the
+most recently used one of each kind. *The floor*: `LruShadow` knows what LRU would hold here; where
+the victim is part of that and what was won so far does not cover the loss of it, the least recently
+used leaf goes instead. What was learnt is lost on `reset()` and is pickled with the tree.
 
-**Ghosts.** Evicted tokens are still watched, by hashes of their prefixes: of 32,768 cached tokens
-one at every 128th (of 65,536 at every 256th, of 2,048 at every 8th, and so on), with its kind and
-last use. A prompt that brings such a prefix back counts as a use at that age: a hit that more room
-would have given. Without ghosts the policy could not learn that what it evicts was worth keeping. A
-leaf of which at least half was ghosts is of a kind used once. Ghosts stand for at most four times
-as many tokens as are cached, and go first in, first out: never more than a quarter of a megabyte.
-
-**Worth.** The chances give, for a token of some kind and age, the best rate of hits that keeping it
-can reach: expected uses until some later age at which one gives up, over the time that it stays, at
-the best such age. (This is the Gittins index; "hit density" in caches.) In a loop of sixteen
-sessions, what was used fifteen requests ago is worth much, what was used just now little, and what
-was used seventeen ago nothing: its loop has ended.
-
-**The victim.** Leaves of a kind differ only in age. The least and the most recently used leaf of
-each kind are compared, and the one worth least is evicted from its tail. A leaf between the two is
-seldom worth less than both, so a victim costs O(log leaves).
-
-**The floor.** `LruShadow` knows what LRU would hold here. Where the victim is part of that and what
-was won so far does not cover the loss of it, the least recently used leaf goes instead.
-
-A use is an insert that is not `chunked`: matching refreshes only recency, which decides between
-equals. Priorities are ignored. What was learnt fades by halves, is lost on `reset()` and is pickled
-with the tree. There is nothing to tune.
-
-bench/README.md has its results, and what else was tried.
+docs/adaptive.md explains each of these, says what it gives and what else was tried.
 """
 
 from collections import OrderedDict
