@@ -41,7 +41,8 @@ def leaves(core: str, number: int, policy: str = "lru") -> RadixTree:
 
 @pytest.mark.parametrize("policy", POLICIES)
 def test_evicting_costs_what_it_frees_not_what_the_tree_holds(core, policy):
-    small, large = leaves(core, 50, policy), leaves(core, 5_000, policy)
+    # What `adaptive` learns is weighed anew now and then: ages have to be there, in both.
+    small, large = leaves(core, 500, policy), leaves(core, 5_000, policy)
 
     def work(tree: RadixTree) -> int:
         return max(calls_of(lambda: tree.evict(8)) for _ in range(20))

@@ -267,6 +267,7 @@ TREE = [
                priority="int", chunked="flag", after="optional handle", checked="flag"),
     *tree_rows("insert", {"token_ids": [5, 6], "slots": lambda s: s.slots[4:6], "checked": True},
                token_ids="tokens", slots="slots", content="content"),
+    *tree_rows("advance_clock", {}, milliseconds="count"),
     *tree_rows("evict", {"num_tokens": 2}, num_tokens="count", namespace="optional namespace",
                wanted="count"),
     *tree_rows("evict_below", {"token_ids": P[:2]}, token_ids="tokens", namespace="namespace",
