@@ -82,6 +82,7 @@ class EventLog:
         # By revision, without gaps: compact_revision + 1 to revision.
         self._kept: dict[int, Changes | _Clearing] = {}
         self._bytes = 0
+        self._last: Changes | None = None
         self._listeners: list[Callable[[], None]] = []
         self.epoch = _new_epoch()
         self.revision = 0
@@ -97,7 +98,7 @@ class EventLog:
         lock.acquire()
         try:
             self.revision = revision = self.revision + 1
-            self._kept[revision] = changes
+            self._kept[revision] = self._last = changes
             self._bytes += EVENT_BYTES * len(changes) + changes.num_bytes
             if self._bytes > self._max_bytes:
                 self._keep_bound()
@@ -108,7 +109,7 @@ class EventLog:
 
     def is_last(self, changes: Changes) -> bool:
         """Whether these were the last that `append` took."""
-        return self._kept.get(self.revision) is changes
+        return self._last is changes
 
     def clear(self) -> None:
         """Begin a new epoch, whose first event is Cleared."""

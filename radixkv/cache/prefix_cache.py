@@ -35,7 +35,7 @@ from radixkv.cache.shortage import shortage
 from radixkv.cache.slots import Slots
 from radixkv.cache.snapshot import take_snapshot
 from radixkv.cache.stats import CacheStats, Totals
-from radixkv.cache.transaction import Transactions, ending, single_step, transaction
+from radixkv.cache.transaction import Transactions, ending, transaction
 from radixkv.cache.weights import Weights
 from radixkv.errors import (
     InvalidArgumentError,
@@ -230,7 +230,7 @@ class PrefixCache:
 
     # ---- looking ----
 
-    @single_step
+    @transaction
     def match_prefix(
         self,
         token_ids: TokenIds,
@@ -272,7 +272,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.match(tokens, namespace, spans)
 
-    @single_step
+    @transaction
     def match_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[MatchResult]:
@@ -303,7 +303,7 @@ class PrefixCache:
         """
         return self._lookups.match_batch(self._reader.keys(prompts, checked), namespace)
 
-    @single_step
+    @transaction
     def match_lengths(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
@@ -325,7 +325,7 @@ class PrefixCache:
         """
         return self._lookups.match_lengths(self._reader.keys(prompts, checked), namespace)
 
-    @single_step
+    @transaction
     def probe(
         self,
         token_ids: TokenIds,
@@ -364,7 +364,7 @@ class PrefixCache:
         tokens, spans = self._reader.key(token_ids, content, checked)
         return self._lookups.probe(tokens, namespace, spans)
 
-    @single_step
+    @transaction
     def probe_batch(
         self, prompts: Sequence[TokenIds], namespace: Namespace = DEFAULT, *, checked: bool = False
     ) -> list[int]:
@@ -740,11 +740,11 @@ class PrefixCache:
 
     # ---- the whole cache ----
 
-    @single_step
     def evict(self, num_tokens: int) -> int:
         """Tokens evicted: `num_tokens` rounded up to whole pages, or all that are evictable.
 
-        What is within a reserve stays.
+        What is within a reserve stays. In the middle of another call it is done after that, and the
+        answer is 0.
 
         Parameters
         ----------
@@ -756,9 +756,13 @@ class PrefixCache:
         int
             Tokens.
         """
-        return self.slots.evict(at_least(0, num_tokens=num_tokens))
+        return self._evict(at_least(0, num_tokens=num_tokens)) or 0
 
-    @single_step
+    @ending
+    def _evict(self, num_tokens: int) -> int:
+        return self.slots.evict(num_tokens)
+
+    @transaction
     def evict_below(
         self, token_ids: TokenIds, namespace: Namespace = DEFAULT, *, content: Content = ()
     ) -> int:

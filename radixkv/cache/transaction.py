@@ -7,7 +7,8 @@ It is for the public verbs of `PrefixCache` and `Loans`. Their parts trust that 
 A verb does not call another verb: each would be a revision of its own.
 
 A signal handler, `KVPool.copy` or a fence's `query` may call the cache in the middle of a call.
-`@transaction` refuses that, `@ending` does it once the call is over, `@single_step` at once.
+`@transaction` refuses that, `@ending` does it once the call is over. What a call raises by itself
+changed nothing; after an exception from outside the cache is in doubt until it has checked itself.
 """
 
 import logging
@@ -21,12 +22,12 @@ from typing import NoReturn, ParamSpec, TypeVar
 from weakref import WeakMethod, WeakSet
 
 from radixkv.cache.events import EventLog
-from radixkv.errors import CacheCorruptedError, RadixKVError, ReentrantCallError
+from radixkv.errors import CacheCorruptedError, OutOfMemoryError, RadixKVError, ReentrantCallError
 from radixkv.tree import NO_CHANGES, Changes, RadixTree
 
 _log = logging.getLogger(__name__)
-# What is said where there is no memory to say more.
-_UNKNOWN = ("memory ran out in the middle of a call",)
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_LIBRARY = os.path.dirname(os.__file__) + os.sep
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -39,17 +40,19 @@ class Transactions:
     check: lists what is broken; asked where a call was cut short outside the native core, whose own
     calls change nothing then.
     violations: what is broken; once there are any, every call is refused.
-    is_closed: whether a call has to wait or is refused: one is under way, or the cache is broken.
+    is_closed: what a call looks at first: one is under way, or the cache is broken or in doubt.
+    is_broken: whether it is closed after the call as well.
+    doubt: what cut a call short, and the changes that it may not have logged.
     late: calls that came in the middle of another and are done after it.
     """
 
     def __init__(self, tree: RadixTree, events: EventLog, check: Callable[[], list[str]]) -> None:
         self.take_changes, self.events = tree.take_changes, events
         self._check = WeakMethod(check)
-        self._is_native = tree.core == "native"
         self.lock = threading.RLock()
         self.violations: Sequence[str] = ()
-        self.is_closed = False
+        self.is_closed = self.is_broken = self._is_judging = False
+        self.doubt: tuple[BaseException, Changes] | None = None
         self.late: list[Callable[[], object]] = []
         tree.track_changes()
         _living.add(self)
@@ -67,8 +70,8 @@ class Transactions:
             self.raise_refusal()
         raise ReentrantCallError(
             "a call must come before or after another of its thread; got one in the middle (from a "
-            "signal handler, kv.copy or a fence's query), where only finish, abort, retract, unpin "
-            "and, on the native core, evict and look-ups may come"
+            "signal handler, kv.copy or a fence's query), where only finish, abort, retract, evict "
+            "and unpin may come, which are done after it"
         )
 
     def postpone(self, call: Callable[[], R]) -> R:
@@ -78,60 +81,68 @@ class Transactions:
         self.late.append(call)
         return None  # type: ignore[return-value]
 
-    def run_inside(self, call: Callable[[], R]) -> R:
-        """What `@single_step` does with it: one call of the native core is whole by itself."""
-        if self.violations or not self._is_native:
-            self.refuse_inside(call)
-        self.late.append(lambda: None)  # so that what it changes is logged
-        return call()
-
     def run_late(self) -> None:
         """Do what came in the middle of the call."""
         while self.late:
-            call = self.late.pop(0)
             try:
-                call()
-            except Exception:
+                self.late[0]()
+            except RadixKVError as error:
+                if not _is_ours(error):
+                    raise
                 _log.exception("a call that came in the middle of another failed after it")
+            del self.late[0]  # only now: done twice, an ending does no harm
             self.events.append(self.take_changes())
 
     # ---- a call that raises ----
 
-    def settle(self, error: BaseException, changes: Changes) -> None:
-        """A call raised `error`: log what it changed, and serve others where the cache is sound.
+    def reopens(self) -> bool:
+        """Whether a closed cache opens: it was in doubt, and is sound."""
+        if self.doubt is None or self._is_judging:
+            return False
+        self.settle()
+        self.is_closed = self.is_broken
+        return not self.is_closed
 
-        changes: those that it took, to log them.
+    def settle(self) -> None:
+        """Log what the call changed that left a doubt, and serve others where the cache is sound.
+
+        Where an exception cuts this short as well, the next call begins with it.
         """
-        self.is_closed = True
+        if self.doubt is None:
+            return
+        error, changes = self.doubt
+        self._is_judging = True
         try:
             if changes and not self.events.is_last(changes):
                 self.refuse("a call was cut short before a change was logged")
-            self.events.append(self.take_changes())
-            self.run_late()
-            if not isinstance(error, RadixKVError) or isinstance(error, ReentrantCallError):
+            elif rest := self.take_changes():
+                self.doubt = error, rest
+                self.events.append(rest)
+            if not isinstance(error, OutOfMemoryError) and not _is_ours(error):
                 self._judge(error)
+            self.doubt, self.is_broken = None, self.violations != ()
         finally:
-            self.is_closed = bool(self.violations)
+            self._is_judging = False
+        if not self.is_broken:
+            self.run_late()
 
     def refuse(self, *violations: str) -> None:
         """Serve no call any more: the cache is broken."""
-        self.violations, self.is_closed = violations or _UNKNOWN, True
+        self.violations, self.is_broken = violations, True
 
     def _judge(self, error: BaseException) -> None:
-        """A call was cut short at any line: serve no other unless the cache is sound."""
-        if self.violations:
+        """A call was cut short at any line: list what is broken."""
+        check = self._check()
+        if self.violations or check is None:
             return
-        self.refuse()
         try:
-            check = self._check()
-            lines = check() if check else []
-            if lines:
+            if lines := check():
                 self.refuse(f"a call failed with {error!r}", *lines)
-            else:
-                self.violations = ()
         except MemoryError:
             self.refuse("memory ran out in the middle of a call, and to check the cache as well")
         except Exception as problem:
+            if not isinstance(problem, RadixKVError | LookupError):
+                raise
             self.refuse(f"a call failed with {error!r}, and a check of the cache with {problem!r}")
 
     def raise_refusal(self) -> NoReturn:
@@ -140,6 +151,24 @@ class Transactions:
             f"a cache must be whole to serve a call; got a broken one: {self.violations[0]}",
             violations=list(self.violations),
         )
+
+
+def _is_ours(error: BaseException) -> bool:
+    """Whether the call raised it, with none of a caller's code in between: no handler, no copy."""
+    at = error.__traceback__ if isinstance(error, RadixKVError) else None
+    if at is None:
+        return False
+    while at is not None:
+        if not _is_known(at.tb_frame.f_code.co_filename):
+            return False
+        at = at.tb_next
+    return True
+
+
+def _is_known(file: str) -> bool:
+    """Whether its code is of this package, of Python's library, or written by that ("<string>")."""
+    is_library = file.startswith(_LIBRARY) and "site-packages" not in file
+    return file.startswith(_PACKAGE) or is_library or file == "<string>"
 
 
 _living: "WeakSet[Transactions]" = WeakSet()
@@ -180,11 +209,6 @@ def ending(method: Callable[P, R]) -> Callable[P, R]:
     return _whole(method, Transactions.postpone)
 
 
-def single_step(method: Callable[P, R]) -> Callable[P, R]:
-    """As `transaction`, for what is one call of the native core: it may come at any line."""
-    return _whole(method, Transactions.run_inside)
-
-
 def _whole(
     method: Callable[P, R], inside: Callable[[Transactions, Callable[[], R]], R]
 ) -> Callable[P, R]:
@@ -201,20 +225,23 @@ def _whole(
             if isenabled():
                 is_held = True
                 disable()
-            if own.is_closed:
+            if own.is_closed and not own.reopens():
                 return inside(own, partial(method, *args, **kwargs))
             try:
                 own.is_closed = True
                 answer = method(*args, **kwargs) if kwargs else method(*args)  # type: ignore[call-arg]
                 if changes := own.take_changes():
                     own.events.append(changes)
+                    changes = NO_CHANGES
                 if own.late:
                     own.run_late()
-                own.is_closed = False
                 return answer
             except BaseException as error:
-                own.settle(error, changes)
+                own.doubt, own.is_broken = (error, changes), True
+                own.settle()
                 raise
+            finally:  # no call in here or before the doubt, so that nothing comes between
+                own.is_closed = own.is_broken
         finally:
             try:
                 if is_held:

@@ -56,9 +56,10 @@ def test_stopping_closes_a_silent_watch_and_waits_for_its_thread():
     index, watch = PrefixIndex(), Silent()
     index.add_worker("a")
     feeder = Feeder(index, "a", lambda _: watch, index.apply)
+    before = set(threading.enumerate())
     feeder.start()
     assert watch.is_open.wait(60)
-    (thread,) = (each for each in threading.enumerate() if each.name == "radixkv-a")
+    (thread,) = set(threading.enumerate()) - before
     feeder.stop()
     assert watch.was_closed
     assert not thread.is_alive()
