@@ -614,11 +614,11 @@ nb::object TreeBinding::evict_to(nb::handle tickets, nb::handle num_tokens, nb::
     }
 }
 
-// What continues a key and may go. prepare() is for what may run Python code; whether it did not.
 void TreeBinding::advance_clock(nb::handle milliseconds) {
     tree_.policy().advance_clock(checked_count(milliseconds, "milliseconds"));
 }
 
+// What continues a key and may go. prepare() is for what may run Python code; whether it did not.
 template <class Prepare>
 TreeBinding::Below TreeBinding::find_below(nb::handle ids, nb::handle space, nb::handle content,
                                            const Prepare& prepare) {

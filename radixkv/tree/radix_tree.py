@@ -1198,9 +1198,11 @@ class RadixTree:
             A line for each; empty when all is well.
         """
         check, lines = self.begin_check(), list[str]()
-        while not check.is_done:
-            lines += check.take(self.num_nodes + 1)
-        check.close()
+        try:
+            while not check.is_done:
+                lines += check.take(self.num_nodes + 1)
+        finally:
+            check.close()
         return lines
 
     def sizes_of(self, namespace: Namespace) -> tuple[int, int, int]:

@@ -98,7 +98,7 @@ class OracleTree:
             node.tick = self.model.now
             above = self.on_the_way(space, key[:there])
             node.gap = above[-1][1].gap if above else 0
-            self.wait(node)
+            self.wait(node, chunked=not hit)
             self.nodes[space, key] = node
         for _, node in self.on_the_way(space, key):
             node.used, node.hits = self.clock, node.hits + hit
@@ -122,10 +122,15 @@ class OracleTree:
             node.tick = now
             self.wait(node)
 
-    def wait(self, node: OracleNode) -> None:
+    def wait(self, node: OracleNode, *, chunked: bool = False) -> None:
         size = len(node.slots)
         self.model.add(node.tick, node.kind, size)
-        (self.shadow.add_first if self.model.uses == 1 else self.shadow.add)(size)
+        if chunked:
+            self.shadow.add_chunk(size)
+        elif self.model.uses == 1:
+            self.shadow.add_first(size)
+        else:
+            self.shadow.add(size)
 
     def evict(self, num_tokens: int, space: Any = None, wanted: int = 0) -> list[int]:
         up = -(-num_tokens // self.page_size) * self.page_size

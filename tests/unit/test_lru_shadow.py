@@ -100,3 +100,22 @@ def test_it_stays_by_lru_where_what_was_learnt_misleads(core, seed, capacity):
         for policy in ("lru", "adaptive")
     )
     assert adaptive.hit_rate >= lru.hit_rate - 0.001 - 1 / len(log)  # one mean prompt
+
+
+def test_a_prompt_in_chunks_brings_the_credit_of_the_whole_prompt():
+    """Chunks come first; the request then takes them from where they are and adds them again."""
+    chunked, whole = LruShadow(), LruShadow()
+    for shadow in (chunked, whole):
+        shadow.begin(1)
+        shadow.add_first(100)
+    for _ in range(50):
+        chunked.add_chunk(1_000)
+    chunked.begin(2)
+    chunked.take(1, 50_000)
+    chunked.add(50_000)
+    whole.begin(2)
+    whole.add(50_000)
+    for shadow in (chunked, whole):
+        shadow.shrink(50_100)
+        assert shadow.may_lose(112)  # 100 + 50,000 / 4,096
+        assert not shadow.may_lose(113)

@@ -30,6 +30,9 @@ class LruShadow {
     // The same for the first request, all of which is credit.
     void add_first(uint64_t tokens) { add(tokens, PROMPT_TOKENS_A_TOKEN); }
 
+    // The same for a part of a prompt: the credit comes with the whole.
+    void add_chunk(uint64_t tokens) { add(tokens, 0); }
+
     // Tokens that are cached here are used again.
     void use(uint64_t used, uint64_t tokens) {
         credit_ += PROMPT_TOKENS_A_TOKEN * static_cast<int64_t>(tokens - take(used, tokens));
@@ -59,7 +62,8 @@ class LruShadow {
         uint64_t credit =
             credit_ > 0 ? static_cast<uint64_t>(credit_ / PROMPT_TOKENS_A_TOKEN) : uint64_t{0};
         uint64_t known = room_ + 1;
-        return debt_ + tokens <= credit * (due_ + expired_ + known) / (due_ + known);
+        unsigned __int128 part = due_ + expired_ + known;  // the product may be above 2**64
+        return debt_ + tokens <= credit * part / (due_ + known);
     }
 
     // The state as numbers, and back.

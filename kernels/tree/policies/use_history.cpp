@@ -20,14 +20,16 @@ void UseHistory::use(NodeId id) {
         shadow_.take(seen.used, node.length);
     }
     seen.used = model_.now();
-    wait(id);
+    wait(id, false);
 }
 
 // Tokens of the request wait from now on.
-void UseHistory::wait(NodeId id) {
+void UseHistory::wait(NodeId id, bool chunked) {
     uint32_t tokens = nodes_[id].length;
     model_.add(used(id), kind(id), tokens);
-    if (model_.uses() == 1) {
+    if (chunked) {
+        shadow_.add_chunk(tokens);
+    } else if (model_.uses() == 1) {
         shadow_.add_first(tokens);
     } else {
         shadow_.add(tokens);
@@ -56,7 +58,7 @@ void UseHistory::add(NodeId id, bool chunked) {
     bool was_ghosts = came_back > 0 && 2 * came_back >= asked;
     seen_[id] = {model_.now(), kind_of(was_ghosts, gap), hash};
     ++count_of_[kind(id)];
-    wait(id);
+    wait(id, chunked);
 }
 
 void UseHistory::trim(NodeId id, uint32_t keep) {

@@ -123,7 +123,7 @@ class UseHistory {
         return (tokens + page_size_ - 1) / page_size_ * page_size_;
     }
     void use(NodeId id);
-    void wait(NodeId id);
+    void wait(NodeId id, bool chunked);
     void add_ghost(const Ghost& ghost);
 
     Arena& nodes_;

@@ -135,10 +135,15 @@ class Adaptive(Policy):
             uses.used = now
             self._add(uses, tokens)
 
-    def _add(self, uses: Uses, tokens: int) -> None:
+    def _add(self, uses: Uses, tokens: int, *, chunked: bool = False) -> None:
         """Tokens of the request wait from now on."""
         self.model.add(uses.used, uses.kind, tokens)
-        (self.shadow.add_first if self.model.uses == 1 else self.shadow.add)(tokens)
+        if chunked:
+            self.shadow.add_chunk(tokens)
+        elif self.model.uses == 1:
+            self.shadow.add_first(tokens)
+        else:
+            self.shadow.add(tokens)
 
     def add_leaf(self, leaf: Node, *, chunked: bool) -> None:
         """The request of a chunk comes later."""
@@ -160,7 +165,7 @@ class Adaptive(Policy):
                 self.shadow.use_gone(ghost.used, ghost.tokens)
                 uses.gap = gap_class(age)
         uses.count = int(came_back > 0 and 2 * came_back >= asked)
-        self._add(uses, len(leaf.slots))
+        self._add(uses, len(leaf.slots), chunked=chunked)
 
     def split(self, head: Node, tail: Node) -> None:
         assert head.parent is not None

@@ -74,6 +74,10 @@ class LruShadow:
         """The same for the first request, all of which is credit."""
         self.add(tokens, _PROMPT_TOKENS_A_TOKEN)
 
+    def add_chunk(self, tokens: int) -> None:
+        """The same for a part of a prompt: the credit comes with the whole."""
+        self.add(tokens, 0)
+
     def use(self, used: int, tokens: int) -> None:
         """Tokens that are cached here are used again."""
         self._credit += _PROMPT_TOKENS_A_TOKEN * (tokens - self.take(used, tokens))
