@@ -173,7 +173,7 @@ def test_only_an_untested_version_is_warned_of(plugin, surface, context, monkeyp
     assert not caplog.records
     monkeypatch.setattr(surface, "host_version", lambda: "9.9.9")
     plugin.build(context())
-    (record,) = records_of(plugin, caplog)
+    (record,) = caplog.records
     assert record.getMessage() == (
         "radixkv is not tested with SGLang 9.9.9, but with 0.5.22, 0.5.23; it has what is used of "
         "it"
