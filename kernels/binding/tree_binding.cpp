@@ -734,12 +734,13 @@ void TreeBinding::prepare_eviction(uint64_t count) {
     reserve_changes(std::min<uint64_t>(count / tree_.page_size, tree_.num_nodes()));
     empty_roots_.reserve(spaces_.size());
     if (!content_codes_) return;
-    nb::object waiting = std::move(released_);
-    int32_t* begin = waiting ? static_cast<int32_t*>(array_data(waiting)) : next_released_;
+    int32_t* begin = released_ ? static_cast<int32_t*>(array_data(released_)) : next_released_;
     uint64_t before = next_released_ - begin, most = std::min(count, content_codes_);
-    released_ = new_array(before + most, next_released_);
-    next_released_ = std::copy_n(begin, before, next_released_);
+    int32_t* codes;
+    nb::object grown = new_array(before + most, codes);  // without memory, what waits stays
+    next_released_ = std::copy_n(begin, before, codes);
     std::fill_n(next_released_, most, 0);
+    released_ = std::move(grown);
 }
 
 void TreeBinding::evict_slots(uint64_t count, int32_t* out, Claim claim) noexcept {

@@ -66,6 +66,10 @@ def lab_replay(
     if rates is None and (workers > 1 or routing is not None):
         raise InvalidArgumentError("--workers and --routing need --card or --rates")
     stored, requests = log.read()
+    if not stored.about.has_contents and rates is not None:
+        raise InvalidArgumentError(
+            "--card and --rates need a log with contents; got one of lengths"
+        )
     if not stored.about.has_contents:
         _show_sizes({"log": _about(log, stored), "hit_rate": None, **sizes(requests)}, as_json)
         return
