@@ -39,4 +39,7 @@ class CacheMachine(RuleBasedStateMachine):
 
 
 TestCacheMachine = CacheMachine.TestCase
-TestCacheMachine.settings = settings(stateful_step_count=60)
+# Half as many as others, each of more steps: it is the longest test there is.
+TestCacheMachine.settings = settings(
+    max_examples=max(50, settings.default.max_examples // 2), stateful_step_count=60
+)
