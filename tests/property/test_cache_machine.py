@@ -41,5 +41,5 @@ class CacheMachine(RuleBasedStateMachine):
 TestCacheMachine = CacheMachine.TestCase
 # Half as many as others, each of more steps: it is the longest test there is.
 TestCacheMachine.settings = settings(
-    max_examples=max(50, settings.default.max_examples // 2), stateful_step_count=60
+    max_examples=max(50, settings().max_examples // 2), stateful_step_count=60
 )
