@@ -91,7 +91,7 @@ def measure(traces: Path, name: str, order: str, capacities: tuple[int, ...]) ->
 
 
 def gap_closed(row: Row, policy: str = "adaptive") -> float | None:
-    """How much of the way from LRU to the clairvoyant reference; None where there is none."""
+    """How much of the way from LRU to the clairvoyant reference; None where the two are equal."""
     gap = row["clairvoyant"] - row["lru"]
     return (row[policy] - row["lru"]) / gap if gap >= MOST_WORTH_A_GAP else None
 

@@ -11,7 +11,7 @@ CHANGELOG = Path(__file__).parents[2] / "CHANGELOG.md"
 
 
 def release_notes(version: str = "Unreleased", changelog: str | None = None) -> str:
-    """The section of that version, without its heading. Raises SystemExit if there is none."""
+    """The section of that version, without its heading. Raises SystemExit for an unknown one."""
     text = CHANGELOG.read_text("utf-8") if changelog is None else changelog
     heading = rf"^## \[{re.escape(version)}\][^\n]*\n(.*?)(?=^## \[|\Z)"
     found = re.search(heading, text, re.DOTALL | re.MULTILINE)

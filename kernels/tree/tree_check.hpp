@@ -51,7 +51,7 @@ class TreeCheck final : public NodeWatcher {
     const std::unordered_map<int32_t, uint64_t>& codes() const { return codes_; }
     bool holds(size_t slot) const { return slot < held_.size() && held_[slot]; }
 
-    // ---- what the tree tells ----
+    // ---- what changes meanwhile ----
 
     void leaves(NodeId id, uint32_t keep) noexcept override;
     void enters(NodeId id, uint32_t known) noexcept override;

@@ -16,7 +16,7 @@ first slice to the last is reported.
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import chain, islice
+from itertools import chain
 from typing import TypeAlias
 
 import numpy as np
@@ -333,8 +333,9 @@ def check_replay(snapshot: Snapshot, log: EventLog) -> Iterator[list[str]]:
 
 def _compare_some(replayed: Runs, resident: Runs, too_many: list[int]) -> Iterator[str]:
     """Takes some runs out of both."""
-    for number in list(islice(replayed, _RUNS)):
-        log, tree = replayed.pop(number), resident.pop(number, None)
+    for _ in range(min(_RUNS, len(replayed))):
+        number, log = replayed.popitem()
+        tree = resident.pop(number, None)
         if tree is None:
             too_many.append(number)
         elif not _same(log, tree):

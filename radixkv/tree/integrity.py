@@ -68,7 +68,7 @@ class NodesCheck:
         if self._epoch != self._nodes.epoch:
             raise StaleHandleError("the tree was reset during its check; begin again")
 
-    # ---- what the nodes tell ----
+    # ---- what changes meanwhile ----
 
     def leaves(self, node: Node, keep: int) -> None:
         """The node is about to change; its tokens from `keep` on go."""

@@ -946,7 +946,7 @@ class RadixTree:
         raise NotImplementedError
 
     def advance_clock(self, milliseconds: int) -> None:
-        """The time of the requests that follow, for policies that tell ages in seconds.
+        """The time of the requests that follow, for policies that count ages by a clock.
 
         Of any clock that goes forward; one that goes back counts as no time passed. The same times
         give the same victims: with several ranks, give the time that came with the request.

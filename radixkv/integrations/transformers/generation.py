@@ -34,7 +34,7 @@ class GenerationNumbers:
     retractions
         Times that it gave its slots back.
     time_to_first_token_s
-        Seconds from `submit`; None: there is none yet.
+        Seconds from `submit`; None before the first token.
     """
 
     prompt_tokens: int

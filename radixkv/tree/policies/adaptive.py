@@ -6,7 +6,7 @@ used again, estimates for each leaf what keeping it would bring, and never falls
 than a little.
 
 *Kinds* are classes of the last gap between two uses, by never used again, once, more often. Ages
-are in seconds if the cache is told the time (`RadixTree.advance_clock`), in requests otherwise.
+are in steps of 64 ms of a clock that is given (`RadixTree.advance_clock`), in requests otherwise.
 *Ghosts* are evicted tokens that are still watched, by hashes of their prefixes. *Worth* is the best
 rate of hits that keeping a token can reach. The victim is the leaf worth least of the least and the
 most recently used one of each kind. *The floor*: `LruShadow` knows what LRU would hold here; where

@@ -1,7 +1,7 @@
 """When cached tokens will be used again, learnt from when they were used before.
 
-Times are milliseconds on a clock that whoever drives the cache gives; a request without a time
-takes one `STEP`. Ages are counted in steps. Integers throughout, so that both cores agree to the
+Times are milliseconds on a clock that the host of the cache gives; a request without a time takes
+one `STEP`. Ages are counted in steps. Integers throughout, so that both cores agree to the
 last bit; `kernels/tree/policies/reuse_model.cpp` computes the same.
 """
 

@@ -21,7 +21,7 @@ from radixkv.attention.explain import Explanation
 from radixkv.attention.shared_prefix.device_plan import Kind
 from radixkv.errors import InvalidArgumentError
 from radixkv.integrations.sglang.attention.rows import HostRows
-from radixkv.integrations.sglang.attention.step import TreeStep
+from radixkv.integrations.sglang.attention.step import FLAT_KERNELS, TreeStep
 
 FLAT = "flat"
 
@@ -149,8 +149,12 @@ class TreeDecode(AttentionBackend):  # type: ignore[misc]
         is_known = rids is not None and lengths is not None and len({*rids}) == len(rids)
         if not is_known or not forward_batch.forward_mode.is_decode():
             self._is_tree = False
+            self._explanation = Explanation(
+                "flat", "no decode step of known requests", FLAT_KERNELS
+            )
             return
-        rows = self._rows.of(rids, forward_batch.req_pool_indices, lengths.tolist())
+        # A padded step has more lengths than requests.
+        rows = self._rows.of(rids, forward_batch.req_pool_indices, lengths[: len(rids)].tolist())
         self._explanation = self._step.choose(*rows)
         self._is_tree = self._explanation.choice == "tree"
 
