@@ -85,13 +85,20 @@ class Transactions:
         """Do what came in the middle of the call."""
         while self.late:
             try:
-                self.late[0]()
-            except RadixKVError as error:
-                if not _is_ours(error):
-                    raise
-                _log.exception("a call that came in the middle of another failed after it")
-            del self.late[0]  # only now: done twice, an ending does no harm
-            self.events.append(self.take_changes())
+                self._run_first_late()
+                del self.late[0]  # only now: done twice, an ending does no harm
+                self.events.append(self.take_changes())
+            except BaseException as error:
+                self.doubt, self.is_broken = (error, NO_CHANGES), True
+                raise
+
+    def _run_first_late(self) -> None:
+        try:
+            self.late[0]()
+        except RadixKVError as error:
+            if not _is_ours(error):
+                raise
+            _log.exception("a call that came in the middle of another failed after it")
 
     # ---- a call that raises ----
 
@@ -99,8 +106,10 @@ class Transactions:
         """Whether a closed cache opens: it was in doubt, and is sound."""
         if self.doubt is None or self._is_judging:
             return False
-        self.settle()
-        self.is_closed = self.is_broken
+        try:
+            self.settle()
+        finally:
+            self.is_closed = self.is_broken
         return not self.is_closed
 
     def settle(self) -> None:

@@ -13,6 +13,7 @@ import pytest
 import radixkv.cache
 from radixkv import PrefixCache, errors
 from radixkv.cache.loans import Insert
+from radixkv.tree import NO_CHANGES
 
 ROOM = os.path.dirname(radixkv.cache.__file__)
 
@@ -202,13 +203,15 @@ def test_whatever_comes_from_outside_leaves_no_broken_cache_that_serves(core, sc
 
 
 @pytest.mark.parametrize("scene", SCENES)
-@pytest.mark.parametrize("later", [1, 2, 7, 20])
-def test_two_exceptions_from_outside_leave_no_broken_cache_that_serves(core, scene, later):
+@pytest.mark.parametrize("first", [end_and_raise, fail])
+@pytest.mark.parametrize("later", [1, 2, 7, 20, 33])
+def test_two_exceptions_from_outside_leave_no_broken_cache_that_serves(core, scene, first, later):
     """The second comes while the first is seen to; where that ended nothing, the next call does."""
     step = 1 if core == "native" else 4
     for at in range(1, num_places(core, scene) + 1, step):
         engine = Engine(core)
-        meddling = Interruption({at, at + later}, partial(fail, engine, KeyboardInterrupt))
+        acts = iter([partial(first, engine), partial(fail, engine)])
+        meddling = Interruption({at, at + later}, lambda acts=acts: next(acts)(KeyboardInterrupt))
         with contextlib.suppress(KeyboardInterrupt, errors.CacheCorruptedError), meddling:
             scene(engine)
         assert_sound_or_refusing(engine.cache, f"at places {at} and {later} later")
@@ -239,3 +242,21 @@ def test_an_exception_from_outside_leaves_a_sound_cache_or_one_that_refuses(core
     allowed = (error, errors.CacheCorruptedError)
     for at, engine in interrupted(core, scene, lambda e: fail(e, error), allowed):
         assert_sound_or_refusing(engine.cache, f"at place {at}")
+
+
+def test_an_ending_that_is_cut_short_as_a_doubt_is_settled_leaves_another(core):
+    cache = Engine(core).cache
+    transactions, errors_to_come = cache.transactions, iter([KeyboardInterrupt])
+
+    def ending():
+        for error in errors_to_come:
+            raise error
+
+    transactions.late.append(ending)
+    transactions.doubt = KeyboardInterrupt(), NO_CHANGES
+    transactions.is_closed = transactions.is_broken = True
+    with pytest.raises(KeyboardInterrupt):
+        cache.match_prefix([1, 2])
+    assert cache.match_prefix([1, 2]).length == 2
+    assert transactions.late == []
+    assert_sound_or_refusing(cache, "after both")
